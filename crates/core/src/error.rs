@@ -1,0 +1,89 @@
+//! Every error text, once. Static, so that refusing bad input costs nothing.
+
+use std::fmt;
+
+/// What is wrong with an argument, a call or a stored state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Error {
+    /// A limit that is not an integer in range.
+    Limit,
+    /// A capacity that is not an integer in range.
+    Capacity,
+    /// A refill that is not an integer in range.
+    Refill,
+    /// A cost that is not an integer in range.
+    Cost,
+    /// A window that is not a duration in range.
+    Window,
+    /// A period that is not a duration in range.
+    Period,
+    /// A word other than an algorithm's name where a spec begins.
+    UnknownAlgorithm,
+    /// A spec that ends too early.
+    IncompleteSpec,
+    /// A trailing word that is no option.
+    UnknownOption,
+    /// PEEK and FORCE together where they exclude each other.
+    ExclusiveOptions,
+    /// Words after a complete call.
+    TrailingWords,
+    /// One key twice in a call.
+    RepeatedKey,
+    /// More limits than one call may check.
+    TooManyLimits,
+    /// An expiry that is not an integer in range.
+    ExpireAt,
+    /// State bytes that no version ever wrote.
+    DamagedState,
+    /// State bytes of a later version.
+    NewerState,
+    /// A state of another algorithm than the limit's.
+    WrongAlgorithm,
+    /// A key of another Redis type.
+    WrongType,
+    /// A bug, caught before it could harm the server.
+    Internal,
+}
+
+impl Error {
+    /// The text as a Redis error reply, code first.
+    #[must_use]
+    pub const fn message(self) -> &'static str {
+        match self {
+            Self::Limit => "ERR limit must be an integer between 0 and 9007199254740991",
+            Self::Capacity => "ERR capacity must be an integer between 0 and 9007199254740991",
+            Self::Refill => "ERR refill must be an integer between 1 and 9007199254740991",
+            Self::Cost => "ERR cost must be an integer between 0 and 9007199254740991",
+            Self::Window => "ERR window must be a duration between 1ms and 3650d",
+            Self::Period => "ERR period must be a duration between 1ms and 3650d",
+            Self::UnknownAlgorithm => {
+                "ERR expected a limit behind the key, such as SLIDE 100 60 1, or one of PEEK and FORCE at the end"
+            }
+            Self::IncompleteSpec => "ERR incomplete limit: a parameter or the cost is missing",
+            Self::UnknownOption => "ERR unknown option: use PEEK or FORCE, after the cost",
+            Self::ExclusiveOptions => "ERR PEEK and FORCE exclude each other",
+            Self::TrailingWords => "ERR syntax error: nothing may follow the limit",
+            Self::RepeatedKey => "ERR a key may appear only once in a call",
+            Self::TooManyLimits => "ERR a call may check at most 128 limits",
+            Self::ExpireAt => {
+                "ERR expire-at-ms must be a Unix time in milliseconds between 1 and 9007199254740991"
+            }
+            Self::DamagedState => "ERR damaged rate-limit state",
+            Self::NewerState => {
+                "ERR rate-limit state of a newer version: upgrade this module first"
+            }
+            Self::WrongAlgorithm => "WRONGTYPE the key holds a limit of another algorithm",
+            Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Self::Internal => "ERR internal error in the rl module, see the server log",
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.message())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,40 @@
+//! Rate limits as plain values: a [`Limit`], the [`State`] of one key, and the [`Outcome`] of a call.
+//!
+//! ```
+//! use rl_core::{Algorithm, Limit, Mode};
+//!
+//! // 100 units per 60 s, as a sliding window.
+//! let limit = Limit::parse(Algorithm::Slide, &mut [&b"100"[..], b"60"].into_iter()).unwrap();
+//! let noon_us = 1_700_000_000_000_000;
+//! let first = limit.evaluate(None, noon_us, 30, Mode::Check).unwrap();
+//! assert!(first.decision.allowed);
+//! assert_eq!(first.decision.remaining, 70);
+//!
+//! // 10 s later, with the state that the first call left behind.
+//! let second = limit.evaluate(first.next.as_ref(), noon_us + 10_000_000, 80, Mode::Check).unwrap();
+//! assert!(!second.decision.allowed);
+//! assert_eq!(second.next, None, "a denial leaves nothing to write");
+//! ```
+//!
+//! Nothing here knows a server or reads a clock: the caller passes the time in microseconds and stores
+//! the state that it is given. All arithmetic is on integers and exact. Each algorithm is one file,
+//! [`slide`] and [`bucket`], listed once in `algorithm.rs`.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod algorithm;
+mod bounds;
+pub mod bucket;
+mod decision;
+mod encoding;
+mod error;
+mod math;
+pub mod parse;
+pub mod slide;
+
+pub use algorithm::{Algorithm, Limit, State};
+pub use bounds::{MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS};
+pub use decision::{Decision, Expiry, Mode, NEVER, Outcome};
+pub use encoding::{Blob, ENCODING_VERSION, Encoded, MAX_WORDS, stored_words};
+pub use error::Error;

@@ -1,0 +1,214 @@
+//! The promises of the contract, for any sequence of calls.
+
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod key;
+mod oracle;
+mod sequence;
+
+use key::{Key, MS, NOW, Rule};
+use oracle::Oracle;
+use proptest::prelude::*;
+use rl_core::{MAX_TIME_US, MAX_WAIT_MS, Mode};
+use sequence::{Call, Clock, any_calls, any_rule, buckets, changing_rules, one_rule, slides};
+
+/// The moment after a wait, unless that is beyond all dates or the wait is only said to be long.
+fn later(now_us: u64, ms: u64) -> Option<u64> {
+    let at = now_us.checked_add(ms.checked_mul(MS)?)?;
+    (ms < MAX_WAIT_MS && at <= MAX_TIME_US).then_some(at)
+}
+
+/// Whether the key is as good as new.
+fn is_new(key: &Key, rule: Rule, at_us: u64) -> bool {
+    let report = key.peek(&rule.limit(), at_us, 0);
+    report.remaining == rule.size() && report.reset_after_ms == 0
+}
+
+/// A failing case is printed whole: make it a test of its own rather than a seed in a file.
+fn cases(cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
+
+fn check_answers(calls: &[Call]) -> Result<(), TestCaseError> {
+    let mut oracle = Oracle::default();
+    for call in calls {
+        let mut model = oracle.clone();
+        let (decision, write) = model.call(call.rule, call.now_us, call.cost, call.mode);
+        prop_assert_eq!(call.outcome.decision, decision, "{:?}", call);
+        prop_assert_eq!(call.outcome.next.is_some(), write, "{:?}", call);
+        if !call.peek {
+            oracle = model;
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases(400))]
+
+    #[test]
+    fn slide_answers_as_the_contract_reads(calls in changing_rules(slides(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn bucket_answers_as_the_contract_reads(calls in changing_rules(buckets(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn the_same_call_passes_after_the_retry_time_and_not_1_ms_sooner(calls in any_calls()) {
+        for call in calls {
+            let wait = call.outcome.decision.retry_after_ms;
+            // A report does not notice that the clock stepped back, so what it says begins anew.
+            let behind = call.stored.is_some_and(|(at_us, _)| call.now_us < at_us);
+            if wait <= 0 || (call.cost == 0 && behind) {
+                continue;
+            }
+            let key = Key(call.outcome.next.or(call.before.0));
+            if let Some(at) = later(call.now_us, wait as u64) {
+                let limit = call.rule.limit();
+                prop_assert!(key.peek(&limit, at, call.cost).allowed, "{:?}", call);
+                prop_assert!(!key.peek(&limit, at - MS, call.cost).allowed, "{:?}", call);
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_is_as_good_as_new_after_the_reset_time_and_not_1_ms_sooner(calls in any_calls()) {
+        for call in calls {
+            let (key, wait) = (call.after, call.outcome.decision.reset_after_ms);
+            if call.outcome.next.is_none() || call.peek || call.rule.size() == 0 {
+                continue;
+            }
+            prop_assert!(wait > 0, "{:?}", call);
+            if let Some(at) = later(call.now_us, wait) {
+                prop_assert!(is_new(&key, call.rule, at), "{:?}", call);
+                prop_assert!(!is_new(&key, call.rule, at - MS), "{:?}", call);
+            }
+        }
+    }
+
+    /// What a call answers is what the state it leaves behind says.
+    #[test]
+    fn a_report_repeats_what_the_call_before_it_left(calls in any_calls()) {
+        for call in calls.iter().filter(|call| !call.peek && call.cost > 0) {
+            let report = call.after.peek(&call.rule.limit(), call.now_us, 0);
+            let answer = call.outcome.decision;
+            prop_assert_eq!(report.remaining, answer.remaining, "{:?}", call);
+            prop_assert_eq!(report.reset_after_ms, answer.reset_after_ms, "{:?}", call);
+            if answer.allowed && call.mode == Mode::Check {
+                prop_assert!(report.allowed, "over the limit: {:?}", call);
+            }
+        }
+    }
+
+    /// In any stretch of real time: one limit at once, what flows back over the stretch, and one limit
+    /// more for every step forward. A step back gives nothing.
+    #[test]
+    fn never_over_the_limit(calls in one_rule(any_rule(), Clock::Stepping)) {
+        for first in 0..calls.len() {
+            let (mut elapsed, mut granted, mut limits) = (0, 0, 1);
+            for (index, call) in calls.iter().enumerate().skip(first) {
+                if index > first {
+                    let before = i128::from(calls[index - 1].now_us);
+                    elapsed += (i128::from(call.now_us) - before - call.stepped_us) as u128;
+                    limits += u128::from(call.stepped_us > 0);
+                }
+                if call.outcome.decision.allowed && call.mode == Mode::Check && !call.peek {
+                    granted += u128::from(call.cost);
+                }
+                let (size, flow) = (u128::from(call.rule.size()), u128::from(call.rule.flow()));
+                let span = u128::from(call.rule.span_us());
+                let bound = limits * size * span + flow * elapsed;
+                prop_assert!(granted * span <= bound, "from {}: {:?}", first, call);
+            }
+        }
+    }
+
+    /// However often somebody asks after the clock stepped back, the wait goes on from the first call.
+    #[test]
+    fn nobody_waits_longer_after_a_step_back(
+        calls in one_rule(any_rule(), Clock::Steady),
+        to_us in 0..NOW,
+        asks in proptest::collection::vec((0..=1000u64, any::<bool>()), 1..20),
+    ) {
+        let Some(last) = calls.iter().rfind(|call| !call.peek && call.outcome.next.is_some()) else {
+            return Ok(());
+        };
+        let (mut key, limit) = (last.after, last.rule.limit());
+        let worst_ms = match last.rule {
+            Rule::Slide(_, window_ms) => 2 * window_ms,
+            Rule::Bucket(..) => last.outcome.decision.reset_after_ms,
+        };
+        let cost = last.rule.size();
+        // A longer wait than can be stated does not shrink as it goes on.
+        if cost == 0 || worst_ms == MAX_WAIT_MS {
+            return Ok(());
+        }
+        let mut elapsed = 0;
+        for (part, report) in asks {
+            if report {
+                key.call(&limit, to_us + elapsed, 0);
+            }
+            let answer = key.call(&limit, to_us + elapsed, cost);
+            if answer.allowed {
+                return Ok(());
+            }
+            // Rounding up may add a millisecond in the middle of one.
+            let wait_ms = answer.retry_after_ms as u64;
+            prop_assert!(elapsed / MS + wait_ms <= worst_ms + 1, "{elapsed} µs, {answer:?}");
+            elapsed += (wait_ms - 1).min(1 << 40) * MS / 1000 * part;
+        }
+        if let Some(at) = later(to_us, worst_ms) {
+            prop_assert!(key.peek(&limit, at, cost).allowed);
+        }
+    }
+
+    #[test]
+    fn an_expiry_comes_once_the_state_no_longer_matters_and_soon(
+        calls in any_calls(),
+        late_us in 0..10_000_000_000u64,
+        cost in 0..=3u64,
+    ) {
+        for call in calls.iter().filter(|call| call.outcome.next.is_some()) {
+            let (key, expiry) = (Key(call.outcome.next), call.outcome.expiry);
+            let reset = call.outcome.decision.reset_after_ms;
+            let Some(reset_us) = later(call.now_us, reset) else { continue };
+            // A bucket that drains for longer is forgotten after 68 years.
+            if reset >= ((1 << 31) - 2) * 1000 && matches!(call.rule, Rule::Bucket(..)) {
+                continue;
+            }
+            prop_assert!(expiry.at_ms * MS <= reset_us + 1001 * MS, "{:?}", call);
+
+            // Without the key, every call is answered the same and leaves the same behind.
+            let limit = call.rule.limit();
+            for at in [expiry.at_ms * MS, expiry.at_ms * MS + late_us] {
+                for mode in [Mode::Check, Mode::Force] {
+                    let kept = key.evaluate(&limit, at, cost, mode);
+                    let gone = Key::default().evaluate(&limit, at, cost, mode);
+                    prop_assert_eq!(kept.decision, gone.decision, "{:?}", call);
+                    prop_assert_eq!(kept.next, gone.next, "{:?}", call);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_expiry_stays_only_where_it_still_fits(calls in any_calls()) {
+        for call in calls.iter().filter(|call| call.outcome.next.is_some()) {
+            if call.outcome.expiry.unmoved {
+                let ((_, kept), new) = (call.stored.unwrap(), call.outcome.expiry);
+                prop_assert_eq!(kept.at_ms, new.at_ms);
+            }
+        }
+    }
+}

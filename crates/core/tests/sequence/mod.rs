@@ -1,0 +1,224 @@
+//! Random sequences of calls on one key, aimed at the moments where something changes.
+
+// Every test binary compiles this module and uses a part of it.
+#![allow(dead_code)]
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use rl_core::{Expiry, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, Outcome};
+
+use crate::key::{Key, NOW, Rule};
+
+/// One call, as it was made: `before` and `after` are the key around it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub rule: Rule,
+    pub now_us: u64,
+    pub cost: u64,
+    pub mode: Mode,
+    /// Decided, but not stored.
+    pub peek: bool,
+    /// How far the clock was from where it should have been, in microseconds.
+    pub stepped_us: i128,
+    pub before: Key,
+    /// When `before` was stored, and the expiry that goes with it.
+    pub stored: Option<(u64, Expiry)>,
+    pub outcome: Outcome,
+    pub after: Key,
+}
+
+#[derive(Clone, Debug)]
+pub struct Plan {
+    rules: Vec<Rule>,
+    steps: Vec<(Gap, Cost, Index, u8)>,
+}
+
+#[derive(Clone, Debug)]
+enum Gap {
+    Micros(u64),
+    /// Fourths of the span, and some microseconds more or less.
+    Fourths(u64, i64),
+    /// As long as the last answer asked to wait, and some milliseconds more or less.
+    Wait(i64),
+    Reset(i64),
+    Back(u64),
+    Forward(u64),
+}
+
+#[derive(Clone, Debug)]
+enum Cost {
+    Units(u64),
+    /// The last answer's remaining units, and some more or less.
+    Remaining(i64),
+    /// The limit, and some more or less.
+    Limit(i64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    Steady,
+    Stepping,
+}
+
+fn count() -> impl Strategy<Value = u64> {
+    let usual = vec![0, 1, 2, 3, 7, 100, 1000, 1_000_003, 1 << 27, MAX_COUNT];
+    prop_oneof![4 => select(usual), 1 => 0..=MAX_COUNT]
+}
+
+fn span_ms() -> impl Strategy<Value = u64> {
+    let usual = vec![
+        1,
+        2,
+        7,
+        500,
+        1000,
+        60_000,
+        3_600_000,
+        86_400_000,
+        MAX_PERIOD_MS,
+    ];
+    prop_oneof![4 => select(usual), 1 => 1..=MAX_PERIOD_MS]
+}
+
+pub fn slides() -> BoxedStrategy<Rule> {
+    let rule = (count(), span_ms());
+    rule.prop_map(|(limit, ms)| Rule::Slide(limit, ms)).boxed()
+}
+
+pub fn buckets() -> BoxedStrategy<Rule> {
+    (count(), count(), span_ms())
+        .prop_map(|(capacity, refill, ms)| Rule::Bucket(capacity, refill.max(1), ms))
+        .boxed()
+}
+
+pub fn any_rule() -> BoxedStrategy<Rule> {
+    prop_oneof![slides(), buckets()].boxed()
+}
+
+fn gap(clock: Clock) -> BoxedStrategy<Gap> {
+    let steady = prop_oneof![
+        2 => Just(Gap::Micros(0)),
+        2 => (0..5000u64).prop_map(Gap::Micros),
+        6 => (0..=9u64, -2..=2i64).prop_map(|(n, off)| Gap::Fourths(n, off)),
+        2 => (-2..=2i64).prop_map(Gap::Wait),
+        1 => (-2..=2i64).prop_map(Gap::Reset),
+    ];
+    match clock {
+        Clock::Steady => steady.boxed(),
+        Clock::Stepping => {
+            // By any power of two, because a uniform number is nearly always huge.
+            let any = || (0..60u32, any::<u64>()).prop_map(|(bits, n)| n % (2 << bits));
+            prop_oneof![
+                8 => steady,
+                1 => any().prop_map(Gap::Back),
+                1 => any().prop_map(Gap::Forward),
+            ]
+            .boxed()
+        }
+    }
+}
+
+fn cost() -> impl Strategy<Value = Cost> {
+    prop_oneof![
+        3 => (0..=3u64).prop_map(Cost::Units),
+        1 => count().prop_map(Cost::Units),
+        4 => (-1..=1i64).prop_map(Cost::Remaining),
+        1 => (-1..=1i64).prop_map(Cost::Limit),
+    ]
+}
+
+/// Up to 30 calls under rules that all come from `rule`; most are made under the first of them.
+pub fn plan(rules: Vec<Rule>, clock: Clock) -> impl Strategy<Value = Plan> {
+    let step = (gap(clock), cost(), any::<Index>(), any::<u8>());
+    proptest::collection::vec(step, 1..30).prop_map(move |steps| Plan {
+        rules: rules.clone(),
+        steps,
+    })
+}
+
+/// One key under one rule.
+pub fn one_rule(rule: BoxedStrategy<Rule>, clock: Clock) -> BoxedStrategy<Vec<Call>> {
+    rule.prop_flat_map(move |rule| plan(vec![rule], clock))
+        .prop_map(|plan| plan.run())
+        .boxed()
+}
+
+/// One key under up to three rules of one algorithm.
+pub fn changing_rules(rule: BoxedStrategy<Rule>, clock: Clock) -> BoxedStrategy<Vec<Call>> {
+    proptest::collection::vec(rule, 1..=3)
+        .prop_flat_map(move |rules| plan(rules, clock))
+        .prop_map(|plan| plan.run())
+        .boxed()
+}
+
+/// Any of the above, under either algorithm.
+pub fn any_calls() -> BoxedStrategy<Vec<Call>> {
+    prop_oneof![
+        changing_rules(slides(), Clock::Stepping),
+        changing_rules(buckets(), Clock::Stepping),
+    ]
+    .boxed()
+}
+
+impl Plan {
+    fn run(&self) -> Vec<Call> {
+        let (mut now_us, mut key, mut stored) = (NOW, Key::default(), None);
+        let mut calls: Vec<Call> = Vec::new();
+        for (gap, cost, index, dice) in &self.steps {
+            let rule = match dice % 8 {
+                0 | 1 => self.rules[index.index(self.rules.len())],
+                _ => calls.last().map_or(self.rules[0], |call| call.rule),
+            };
+            let last = calls.last().map(|call| call.outcome.decision);
+            let (retry, reset) = last.map_or((0, 0), |last| {
+                (last.retry_after_ms.max(0) as u64, last.reset_after_ms)
+            });
+            let remaining = last.map_or(rule.size(), |last| last.remaining);
+            let (passed_us, stepped_us) = match *gap {
+                Gap::Micros(us) => (us.into(), 0),
+                Gap::Fourths(n, off) => ((n * (rule.span_us() / 4)) as i128 + off as i128, 0),
+                Gap::Wait(off) => ((retry as i128 + off as i128) * 1000, 0),
+                Gap::Reset(off) => ((reset as i128 + off as i128) * 1000, 0),
+                Gap::Back(us) => (0, -i128::from(us)),
+                Gap::Forward(us) => (0, us.into()),
+            };
+            let steady_us = i128::from(now_us) + passed_us.max(0);
+            // Half of all representable time, so that the longest windows still fit behind it.
+            let reading_us = (steady_us + stepped_us).clamp(0, i128::from(MAX_TIME_US / 2));
+            now_us = reading_us as u64;
+
+            let cost = match *cost {
+                Cost::Units(units) => units,
+                Cost::Remaining(off) => remaining.saturating_add_signed(off),
+                Cost::Limit(off) => rule.size().saturating_add_signed(off),
+            }
+            .min(MAX_COUNT);
+            let mode = match dice / 8 % 8 {
+                0 => Mode::Force,
+                _ => Mode::Check,
+            };
+            let peek = dice / 64 == 0;
+
+            let before = key;
+            let outcome = key.evaluate(&rule.limit(), now_us, cost, mode);
+            calls.push(Call {
+                rule,
+                now_us,
+                cost,
+                mode,
+                peek,
+                stepped_us: reading_us - steady_us,
+                before,
+                stored,
+                outcome,
+                after: key,
+            });
+            if let (Some(state), false, Some(call)) = (outcome.next, peek, calls.last_mut()) {
+                key = Key(Some(state));
+                stored = Some((now_us, outcome.expiry));
+                call.after = key;
+            }
+        }
+        calls
+    }
+}
