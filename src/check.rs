@@ -1,0 +1,176 @@
+//! The one path of every limit: read the time, open the keys, evaluate all, commit all, reply.
+//!
+//! One limit and several take the same steps, on a [`Check`] each; RL.PEEK leaves out the commit.
+
+use rl_core::parse::{Options, Spec};
+use rl_core::{Decision, Mode, NEVER, Outcome, State};
+use smallvec::SmallVec;
+
+use crate::failure::Failure;
+use crate::redis::{Arg, Content, Context, Key};
+use crate::replicate;
+
+/// Calls of up to this many limits allocate nothing.
+pub(crate) const INLINE: usize = 8;
+
+/// A limit to be checked on a key.
+pub(crate) struct Request<'a> {
+    pub(crate) name: Arg<'a>,
+    pub(crate) spec: Spec,
+}
+
+/// The answer of all limits together.
+pub(crate) struct Verdict {
+    pub(crate) allowed: bool,
+    pub(crate) retry_after_ms: i64,
+}
+
+/// Decides one limit, and consumes if it allows.
+pub(crate) fn one(ctx: &Context, request: &Request, options: Options) -> Result<Decision, Failure> {
+    let mut check = Check::evaluate(ctx, request, ctx.now_us(), options)?;
+    if !options.peek && check.commit(ctx)? == Change::Unheard {
+        replicate::unheard(ctx);
+    }
+    Ok(check.outcome.decision)
+}
+
+/// Decides several limits together, consumes if all allow, and hands the answers to `reply`.
+pub(crate) fn all(
+    ctx: &Context,
+    requests: &[Request],
+    options: Options,
+    reply: impl FnOnce(Verdict, &mut dyn ExactSizeIterator<Item = Decision>),
+) -> Result<(), Failure> {
+    let now_us = ctx.now_us();
+    let mut checks = SmallVec::<[Check; INLINE]>::new();
+    for request in requests {
+        checks.push(Check::evaluate(ctx, request, now_us, options)?);
+    }
+    let verdict = Verdict::of(&checks);
+    if !verdict.allowed {
+        for check in &mut checks {
+            check.unspend(now_us)?;
+        }
+    }
+    if !options.peek {
+        let mut unheard = false;
+        for check in &mut checks {
+            unheard |= check.commit(ctx)? == Change::Unheard;
+        }
+        if unheard {
+            replicate::unheard(ctx);
+        }
+    }
+    reply(
+        verdict,
+        &mut checks.iter().map(|check| check.outcome.decision),
+    );
+    Ok(())
+}
+
+/// What a commit wrote.
+#[derive(PartialEq, Eq)]
+enum Change {
+    Nothing,
+    /// A change that replicas and the AOF received.
+    Sent,
+    /// A change that nobody receives, to be counted once for the whole command.
+    Unheard,
+}
+
+/// One limit of a call: its open key and what became of it. Nothing is written before the commit.
+struct Check<'a> {
+    request: &'a Request<'a>,
+    key: Key,
+    stored: Option<State>,
+    outcome: Outcome,
+}
+
+impl<'a> Check<'a> {
+    #[inline]
+    fn evaluate(
+        ctx: &Context,
+        request: &'a Request,
+        now_us: u64,
+        options: Options,
+    ) -> Result<Self, Failure> {
+        let Spec { limit, cost } = &request.spec;
+        let mut key = if !options.peek && *cost > 0 {
+            Key::open_to_write(ctx, request.name)
+        } else {
+            Key::open_to_read(ctx, request.name)
+        };
+        let stored = match key.read(limit.algorithm())? {
+            Content::Empty => None,
+            Content::State(state) => Some(state),
+            Content::OtherAlgorithm(holds) => {
+                let asked = limit.algorithm();
+                return Err(Failure::OtherAlgorithm { holds, asked });
+            }
+            Content::OtherType => return Err(rl_core::Error::WrongType.into()),
+        };
+        let mode = if options.force {
+            Mode::Force
+        } else {
+            Mode::Check
+        };
+        let outcome = limit.evaluate(stored.as_ref(), now_us, *cost, mode)?;
+        Ok(Self {
+            request,
+            key,
+            stored,
+            outcome,
+        })
+    }
+
+    /// Writes what the outcome leaves to be written: value, expiry, replicas and AOF, watchers.
+    #[inline]
+    fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
+        let Some(next) = &self.outcome.next else {
+            return Ok(Change::Nothing);
+        };
+        let (name, state) = (self.request.name, next.encode());
+        let expiry = self.outcome.expiry;
+        let expire_at_ms = expiry.at_ms as i64;
+        let listened_to = replicate::is_listened_to();
+        self.key.store(next.algorithm(), &state)?;
+        // Somebody may have set another expiry by hand. It lasts until ours next moves; but replicas
+        // receive ours with every state, so with replicas it ends here too.
+        let differs = || listened_to && self.key.expiry_differs(expire_at_ms);
+        if !expiry.unmoved || differs() {
+            self.key.expire_at(expire_at_ms);
+        }
+        ctx.signal_modified(name);
+        if !listened_to {
+            return Ok(Change::Unheard);
+        }
+        replicate::state(ctx, name, expire_at_ms, &state);
+        Ok(Change::Sent)
+    }
+
+    /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
+    fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
+        if self.outcome.decision.allowed {
+            let limit = &self.request.spec.limit;
+            self.outcome = limit.evaluate(self.stored.as_ref(), now_us, 0, Mode::Check)?;
+        }
+        Ok(())
+    }
+}
+
+impl Verdict {
+    fn of(checks: &[Check]) -> Self {
+        let mut verdict = Self {
+            allowed: true,
+            retry_after_ms: 0,
+        };
+        for decision in checks.iter().map(|check| check.outcome.decision) {
+            verdict.allowed &= decision.allowed;
+            verdict.retry_after_ms = match (verdict.retry_after_ms, decision.retry_after_ms) {
+                (NEVER, _) | (_, NEVER) => NEVER,
+                (longest, other) => longest.max(other),
+            };
+        }
+        verdict
+    }
+}

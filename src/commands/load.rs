@@ -1,0 +1,55 @@
+//! `RL.LOAD key expire-at-ms blob`: what replicas and the AOF receive. Applied as it is, never decided.
+
+use std::ffi::CStr;
+
+use rl_core::{Error, State, parse};
+
+use crate::failure::Failure;
+use crate::redis::{Args, Argument, Command, Context, Docs, Key};
+
+pub(crate) struct Load;
+
+impl Command for Load {
+    const NAME: &'static CStr = c"RL.LOAD";
+    const FLAGS: &'static CStr = c"write deny-oom fast";
+    const ACL: &'static str = "write fast dangerous";
+    const MIN_ARGS: usize = 4;
+    const MAX_ARGS: usize = 4;
+    const DOCS: Docs = Docs {
+        summary: c"Internal: sets a limit's state, as replicas and the AOF receive it.",
+        complexity: c"O(1)",
+        since: c"0.1.0",
+        arguments: &[
+            Argument::KEY,
+            Argument::integer(c"expire-at-ms"),
+            Argument::text(c"blob"),
+        ],
+    };
+
+    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+        let name = args.get(1);
+        let expire_at_ms = parse::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
+        let state = State::decode_blob(args.get(3).as_bytes())?;
+        if expire_at_ms == 0 {
+            return Err(Error::ExpireAt.into());
+        }
+
+        let mut key = Key::open_to_write(ctx, name);
+        if expire_at_ms as u64 <= ctx.now_us() / 1000 && !ctx.is_applying() {
+            // Over before it began, as with RESTORE. A replica leaves that to its primary.
+            if key.delete() {
+                ctx.replicate_delete(name);
+                ctx.signal_modified(name);
+            }
+            ctx.reply_ok();
+            return Ok(());
+        }
+        key.read(state.algorithm())?;
+        key.store(state.algorithm(), &state.encode())?;
+        key.expire_at(expire_at_ms);
+        ctx.replicate_verbatim();
+        ctx.signal_modified(name);
+        ctx.reply_ok();
+        Ok(())
+    }
+}

@@ -1,0 +1,43 @@
+//! `RL.PEEK key spec`: what would this call answer? Read-only, so replicas answer it too.
+
+use std::ffi::CStr;
+
+use rl_core::Error;
+use rl_core::parse::{Options, Spec};
+
+use super::multi::SPEC;
+use super::single;
+use crate::check::Request;
+use crate::failure::Failure;
+use crate::redis::{Access, Args, Argument, Command, Context, Docs};
+
+pub(crate) struct Peek;
+
+impl Command for Peek {
+    const NAME: &'static CStr = c"RL.PEEK";
+    const FLAGS: &'static CStr = c"readonly fast";
+    const ACL: &'static str = "read fast";
+    const ACCESS: Access = Access::Read;
+    const MIN_ARGS: usize = 6;
+    const DOCS: Docs = Docs {
+        summary: c"Tells what a call would be answered, without making it.",
+        complexity: c"O(1)",
+        since: c"0.1.0",
+        arguments: &[Argument::KEY, SPEC],
+    };
+
+    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+        let mut words = args.words(2);
+        let spec = Spec::parse(&mut words)?;
+        if words.next().is_some() {
+            return Err(Error::TrailingWords.into());
+        }
+        let name = args.get(1);
+        let request = Request { name, spec };
+        let options = Options {
+            peek: true,
+            force: false,
+        };
+        single::answer(ctx, &request, options)
+    }
+}

@@ -1,0 +1,74 @@
+//! Rate limits as native commands of Redis and Valkey.
+//!
+//! | command | what it does | where |
+//! |---|---|---|
+//! | `RL.SLIDE key limit window [cost]` | sliding-window counter | `commands/slide.rs` |
+//! | `RL.BUCKET key capacity refill period [cost]` | token bucket | `commands/bucket.rs` |
+//! | `RL.MULTI key spec [key spec …]` | several limits, all or nothing | `commands/multi.rs` |
+//! | `RL.PEEK key spec` | read-only, also on replicas | `commands/peek.rs` |
+//! | `RL.LOAD key expire-at-ms blob` | internal: replication and AOF | `commands/load.rs` |
+//!
+//! A request enters at `redis/command.rs`, is parsed in its file under `commands/`, takes the one path in
+//! `check.rs`, is decided by the crate `rl-core`, stored by `redis/key.rs` and `redis/datatype.rs`,
+//! reaches replicas by `replicate.rs`, and is answered by `reply.rs`.
+
+mod check;
+mod commands;
+mod failure;
+mod info;
+#[allow(unsafe_code)]
+mod redis;
+mod replicate;
+mod reply;
+
+use std::ffi::CStr;
+
+use redis_module::{Context as LoadContext, RedisString, Status, redis_module};
+use rl_core::Error;
+
+use commands::{bucket::Bucket, load::Load, multi::Multi, peek::Peek, slide::Slide};
+use redis::{Context, add_acl_category, create_types, register, register_info};
+
+/// As in Cargo.toml, for the server and its clients.
+const VERSION: &CStr =
+    match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {
+        Ok(version) => version,
+        Err(_) => c"",
+    };
+
+fn load(ctx: &Context) -> Result<(), Error> {
+    ctx.set_options();
+    create_types(ctx)?;
+    add_acl_category(ctx)?;
+    register::<Slide>(ctx)?;
+    register::<Bucket>(ctx)?;
+    register::<Multi>(ctx)?;
+    register::<Peek>(ctx)?;
+    register::<Load>(ctx)?;
+    register_info(ctx);
+    replicate::init(ctx);
+    Ok(())
+}
+
+fn init(ctx: &LoadContext, args: &[RedisString]) -> Status {
+    if !args.is_empty() {
+        ctx.log_warning("rl takes no module arguments: remove those behind its path");
+        return Status::Err;
+    }
+    match load(&Context::from_load(ctx)) {
+        Ok(()) => Status::Ok,
+        Err(_) => {
+            ctx.log_warning("rl could not be registered: is another module using its names?");
+            Status::Err
+        }
+    }
+}
+
+redis_module! {
+    name: "rl",
+    // 0.1.0, as MODULE LIST shows versions: major · 10000 + minor · 100 + patch.
+    version: 100,
+    allocator: (redis_module::alloc::RedisAlloc, redis_module::alloc::RedisAlloc),
+    data_types: [],
+    init: init,
+}

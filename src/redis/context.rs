@@ -1,0 +1,205 @@
+//! The server as a command or an event handler sees it: replies, replication, its clock and its mode.
+
+use std::ffi::{CStr, c_int, c_void};
+
+use redis_module::raw::{self, *};
+
+use super::{Arg, api, c_line};
+
+/// Valid while the server waits for the call that it was passed to.
+pub(crate) struct Context {
+    pub(super) raw: *mut RedisModuleCtx,
+}
+
+impl Context {
+    /// # Safety
+    /// `raw` must be a context from the server, and the result must not outlive the call.
+    pub(super) unsafe fn new(raw: *mut RedisModuleCtx) -> Self {
+        Self { raw }
+    }
+
+    pub(crate) fn from_load(context: &redis_module::Context) -> Self {
+        Self { raw: context.ctx }
+    }
+
+    /// The server's clock in microseconds; all of a script or transaction sees one time where the
+    /// server keeps one (7.2 and later).
+    pub(crate) fn now_us(&self) -> u64 {
+        // SAFETY: a plain read of a function pointer that the server set at load, and a call of it.
+        let us = match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
+            Some(us) => us,
+            None => wall_clock_us(),
+        };
+        u64::try_from(us).unwrap_or(0)
+    }
+
+    pub(crate) fn reply_array(&self, len: usize) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithArray)(self.raw, len as _) };
+    }
+
+    pub(crate) fn reply_integer(&self, value: i64) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithLongLong)(self.raw, value) };
+    }
+
+    pub(crate) fn reply_ok(&self) {
+        // SAFETY: the context is valid, the string is static and ends with a NUL.
+        unsafe { api!(RedisModule_ReplyWithSimpleString)(self.raw, c"OK".as_ptr()) };
+    }
+
+    /// `parts` make up the whole error line, code first.
+    pub(crate) fn reply_error(&self, parts: &[&str]) {
+        let line = c_line(parts);
+        // SAFETY: the context is valid and the line ends with a NUL; the server copies it.
+        unsafe { api!(RedisModule_ReplyWithError)(self.raw, line.as_ptr().cast()) };
+    }
+
+    pub(crate) fn reply_wrong_arity(&self) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_WrongArity)(self.raw) };
+    }
+
+    pub(crate) fn is_keys_request(&self) -> bool {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_IsKeysPositionRequest)(self.raw) != 0 }
+    }
+
+    /// Answers a keys request: a key that the command reads and updates.
+    pub(crate) fn key_at(&self, position: usize) {
+        let flags =
+            REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE;
+        // SAFETY: the context is valid and holds a keys request.
+        unsafe {
+            match raw::RedisModule_KeyAtPosWithFlags {
+                Some(key_at) => key_at(self.raw, position as c_int, flags as c_int),
+                None => api!(RedisModule_KeyAtPos)(self.raw, position as c_int),
+            }
+        }
+    }
+
+    /// Tells WATCH and client-side caches that the key changed.
+    pub(crate) fn signal_modified(&self, name: Arg) {
+        // SAFETY: context and name are valid during the call.
+        unsafe { api!(RedisModule_SignalModifiedKey)(self.raw, name.raw) };
+    }
+
+    /// Counts a change towards save points. The command itself goes to whoever listens.
+    pub(crate) fn replicate_verbatim(&self) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplicateVerbatim)(self.raw) };
+    }
+
+    /// Sends `RL.LOAD key expire-at-ms blob` to replicas and the AOF, in place of the command.
+    pub(crate) fn replicate_load(&self, name: Arg, expire_at_ms: i64, blob: &[u8]) {
+        // SAFETY: all pointers are valid during the call; the format's letters match the arguments:
+        // s a string of the server, l a long long, b a buffer and its length.
+        unsafe {
+            api!(RedisModule_Replicate)(
+                self.raw,
+                c"RL.LOAD".as_ptr(),
+                c"slb".as_ptr(),
+                name.raw,
+                expire_at_ms,
+                blob.as_ptr(),
+                blob.len(),
+            )
+        };
+    }
+
+    /// Sends `DEL key` to replicas and the AOF, in place of the command.
+    pub(crate) fn replicate_delete(&self, name: Arg) {
+        // SAFETY: all pointers are valid during the call and the format matches.
+        unsafe {
+            api!(RedisModule_Replicate)(self.raw, c"DEL".as_ptr(), c"s".as_ptr(), name.raw);
+        }
+    }
+
+    fn flags(&self) -> u32 {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_GetContextFlags)(self.raw) as u32 }
+    }
+
+    /// Whether a state must be applied as it comes: from a primary, or from a file.
+    pub(crate) fn is_applying(&self) -> bool {
+        let applying = REDISMODULE_CTX_FLAGS_LOADING
+            | REDISMODULE_CTX_FLAGS_REPLICATED
+            | REDISMODULE_CTX_FLAGS_SLAVE;
+        self.flags() & applying != 0
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.flags() & REDISMODULE_CTX_FLAGS_CLUSTER != 0
+    }
+
+    pub(crate) fn has_aof(&self) -> bool {
+        self.flags() & REDISMODULE_CTX_FLAGS_AOF != 0
+    }
+
+    /// Whether the server keeps a replication backlog, from which a replica may continue.
+    pub(crate) fn has_backlog(&self) -> bool {
+        let mut error = 0;
+        // SAFETY: the context is valid; the info is freed before returning.
+        unsafe {
+            let info = api!(RedisModule_GetServerInfo)(self.raw, c"replication".as_ptr());
+            let active = api!(RedisModule_ServerInfoGetFieldSigned)(
+                info,
+                c"repl_backlog_active".as_ptr(),
+                &mut error,
+            );
+            api!(RedisModule_FreeServerInfo)(self.raw, info);
+            // A server that does not say is one that may have it.
+            error != REDISMODULE_OK as c_int || active != 0
+        }
+    }
+
+    /// Errors of the disk or the wire are reported to us rather than ending the server; keys count as
+    /// modified only when we say so; replicas may load while they serve reads; slots may migrate whole.
+    pub(crate) fn set_options(&self) {
+        /// Valkey's own, from 9.0 on.
+        const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
+        let mut options = REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
+            | REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
+            | REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD;
+        if self.is_valkey() {
+            options |= HANDLE_ATOMIC_SLOT_MIGRATION;
+        }
+        // SAFETY: the context is valid; unknown options are ignored by older servers.
+        unsafe { api!(RedisModule_SetModuleOptions)(self.raw, options as c_int) };
+    }
+
+    /// Valkey offers its functions under its own name as well.
+    fn is_valkey(&self) -> bool {
+        let mut function = std::ptr::null_mut::<c_void>();
+        // SAFETY: the name is static; the server writes one pointer.
+        unsafe {
+            raw::RedisModule_GetApi.is_some_and(|get| {
+                let into = (&raw mut function).cast();
+                get(c"ValkeyModule_Alloc".as_ptr(), into) == REDISMODULE_OK as c_int
+            })
+        }
+    }
+
+    pub(crate) fn log_warning(&self, message: &CStr) {
+        // SAFETY: the context is valid; "%s" takes exactly one C string.
+        unsafe {
+            api!(RedisModule_Log)(
+                self.raw,
+                c"warning".as_ptr(),
+                c"%s".as_ptr(),
+                message.as_ptr(),
+            );
+        }
+    }
+}
+
+/// Read as the server reads it; `SystemTime` takes twice as long.
+fn wall_clock_us() -> i64 {
+    let mut now = libc::timeval {
+        tv_sec: 0,
+        tv_usec: 0,
+    };
+    // SAFETY: writes to a local; cannot fail for a valid pointer.
+    unsafe { libc::gettimeofday(&mut now, std::ptr::null_mut()) };
+    now.tv_sec * 1_000_000 + now.tv_usec
+}

@@ -1,0 +1,42 @@
+//! The module's section of INFO.
+
+use std::ffi::{CStr, c_int};
+
+use redis_module::raw::*;
+
+use super::{Context, api, shield};
+
+/// INFO while it is being written.
+pub(crate) struct Info {
+    raw: *mut RedisModuleInfoCtx,
+}
+
+impl Info {
+    pub(crate) fn text(&self, field: &CStr, value: &CStr) {
+        // SAFETY: the context is valid while the handler runs; the server copies both strings.
+        unsafe {
+            api!(RedisModule_InfoAddFieldCString)(self.raw, field.as_ptr(), value.as_ptr());
+        }
+    }
+
+    pub(crate) fn number(&self, field: &CStr, value: u64) {
+        // SAFETY: as above.
+        unsafe {
+            api!(RedisModule_InfoAddFieldULongLong)(self.raw, field.as_ptr(), value);
+        }
+    }
+}
+
+pub(crate) fn register_info(ctx: &Context) {
+    // SAFETY: the context is valid during the load; the handler lives as long as the module.
+    unsafe { api!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(handle)) };
+}
+
+unsafe extern "C" fn handle(ctx: *mut RedisModuleInfoCtx, _for_crash_report: c_int) {
+    shield((), || {
+        // SAFETY: the context is valid while the handler runs. A section without a name of its own is
+        // called after the module.
+        unsafe { api!(RedisModule_InfoAddSection)(ctx, std::ptr::null()) };
+        crate::info::write(&Info { raw: ctx });
+    });
+}
