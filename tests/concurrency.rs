@@ -1,0 +1,150 @@
+//! However many clients call at once, exactly the limit is admitted.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::Barrier;
+
+use redis::Connection;
+use rstest::{fixture, rstest};
+use support::{Five, Multi, Random, Server, ask};
+
+const CLIENTS: u64 = 32;
+const CALLS: u64 = 100;
+
+#[fixture]
+fn server() -> Server {
+    Server::start()
+}
+
+/// `work` on as many connections as there are clients, all let go at one moment; what each returned.
+fn at_once<T: Send>(
+    server: &Server,
+    clients: u64,
+    work: impl Fn(u64, &mut Connection) -> T + Sync,
+) -> Vec<T> {
+    let barrier = Barrier::new(clients as usize);
+    let one = |number| {
+        let mut con = server.connect();
+        barrier.wait();
+        work(number, &mut con)
+    };
+    let one = &one;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..clients)
+            .map(|number| scope.spawn(move || one(number)))
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// How many of [`CALLS`] calls were allowed.
+fn hammer(con: &mut Connection, line: &str) -> i64 {
+    (0..CALLS).map(|_| ask::<Five>(con, line).0).sum()
+}
+
+fn hammer_multi(con: &mut Connection, line: &str) -> i64 {
+    (0..CALLS).map(|_| ask::<Multi>(con, line).0).sum()
+}
+
+#[rstest]
+#[case::slide("RL.SLIDE k 1000 3650d", "RL.PEEK k SLIDE 1000 3650d 0")]
+#[case::bucket("RL.BUCKET k 1000 1 3650d", "RL.PEEK k BUCKET 1000 1 3650d 0")]
+fn many_clients_on_one_key_are_admitted_exactly_to_the_limit(
+    server: Server,
+    #[case] call: &str,
+    #[case] peek: &str,
+) {
+    let admitted: i64 = at_once(&server, CLIENTS, |_, con| hammer(con, call))
+        .iter()
+        .sum();
+    assert_eq!(admitted, 1000, "of {}", CLIENTS * CALLS);
+    let five: Five = ask(&mut server.connect(), peek);
+    assert_eq!(five.2, 0);
+}
+
+#[rstest]
+#[case::slide("RL.SLIDE k 5000 3650d", "RL.PEEK k SLIDE 5000 3650d 0")]
+#[case::bucket("RL.BUCKET k 5000 1 3650d", "RL.PEEK k BUCKET 5000 1 3650d 0")]
+fn costs_add_up_to_what_is_used(server: Server, #[case] call: &str, #[case] peek: &str) {
+    let admitted: u64 = at_once(&server, CLIENTS, |number, con| {
+        let mut random = Random(number + 1);
+        let mut sum = 0;
+        for _ in 0..CALLS {
+            let cost = random.below(10);
+            let five: Five = ask(con, &format!("{call} {cost}"));
+            sum += cost * five.0 as u64;
+        }
+        sum
+    })
+    .iter()
+    .sum();
+    let five: Five = ask(&mut server.connect(), peek);
+    assert_eq!(admitted + five.2 as u64, 5000);
+    assert!(five.2 < 10, "there were takers for every unit: {}", five.2);
+}
+
+#[rstest]
+fn multi_spends_on_both_keys_or_on_neither(server: Server) {
+    // Thirds of the clients: both keys at once, and each key alone.
+    let admitted = at_once(&server, CLIENTS, |number, con| match number % 3 {
+        0 => {
+            let both = "RL.MULTI {k}a SLIDE 1500 3650d 1 {k}b BUCKET 1200 1 3650d 1";
+            [hammer_multi(con, both), 0, 0]
+        }
+        1 => [0, hammer(con, "RL.SLIDE {k}a 1500 3650d"), 0],
+        _ => [0, 0, hammer(con, "RL.BUCKET {k}b 1200 1 3650d")],
+    });
+    let sum = |which: usize| -> i64 { admitted.iter().map(|each| each[which]).sum() };
+    let (both, only_a, only_b) = (sum(0), sum(1), sum(2));
+    let mut con = server.connect();
+    let a: Five = ask(&mut con, "RL.PEEK {k}a SLIDE 1500 3650d 0");
+    let b: Five = ask(&mut con, "RL.PEEK {k}b BUCKET 1200 1 3650d 0");
+    assert_eq!(both + only_a, 1500 - a.2);
+    assert_eq!(both + only_b, 1200 - b.2);
+    assert!(
+        both > 0 && only_a > 0 && only_b > 0,
+        "{both}, {only_a}, {only_b}"
+    );
+    assert!(
+        a.2 == 0 || b.2 == 0,
+        "at least one ran out: {}, {}",
+        a.2,
+        b.2
+    );
+}
+
+#[rstest]
+fn multi_admits_exactly_the_smaller_limit(server: Server) {
+    let call = "RL.MULTI {k}a SLIDE 1000 3650d 1 {k}b BUCKET 700 1 3650d 1";
+    let admitted: i64 = at_once(&server, CLIENTS, |_, con| hammer_multi(con, call))
+        .iter()
+        .sum();
+    assert_eq!(admitted, 700);
+    let peek: Multi = ask(&mut server.connect(), &format!("{call} PEEK"));
+    assert_eq!((peek.2[0].2, peek.2[1].2), (300, 0));
+}
+
+#[rstest]
+#[case::slide("SLIDE 10 3650d")]
+#[case::bucket("BUCKET 10 1 3650d")]
+fn of_two_gateways_and_one_unit_left_exactly_one_is_allowed(server: Server, #[case] limit: &str) {
+    const ROUNDS: usize = 500;
+    let mut con = server.connect();
+    for round in 0..ROUNDS {
+        let _: Multi = ask(&mut con, &format!("RL.MULTI k{round} {limit} 9"));
+    }
+    let barrier = Barrier::new(2);
+    let answers = at_once(&server, 2, |_, con| -> Vec<i64> {
+        let round = |round| {
+            barrier.wait();
+            ask::<Multi>(con, &format!("RL.MULTI k{round} {limit} 1")).0
+        };
+        (0..ROUNDS).map(round).collect()
+    });
+    for (round, (one, other)) in answers[0].iter().zip(&answers[1]).enumerate() {
+        assert_eq!(one + other, 1, "round {round}");
+    }
+    assert_eq!(answers[0].len(), ROUNDS);
+}

@@ -1,0 +1,294 @@
+//! What consumes nothing leaves no trace: denials, peeks, a cost of 0 and errors are not written,
+//! replicated, logged or told to anyone. Each way to see a trace is shown to see an allowed call.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::sync::mpsc;
+
+use redis::{PushKind, RedisResult, Value};
+use rstest::rstest;
+use support::{Five, Server, ask, try_ask};
+
+/// Every key that the calls below name.
+const KEYS: [&str; 3] = ["k", "m", "new"];
+
+/// A server and, where it is heard, a replica that follows it.
+struct Scene {
+    primary: Server,
+    replica: Option<Server>,
+}
+
+/// What an allowed call leaves behind, in the order in which [`Scene::traces`] looks.
+const TRACES: [&str; 7] = [
+    "unsaved changes",
+    "expiry",
+    "state",
+    "broken WATCH",
+    "client-cache invalidation",
+    "replication offset",
+    "AOF size",
+];
+/// Those of a server without AOF and replica.
+const UNHEARD_TRACES: usize = 5;
+
+impl Scene {
+    /// With everything that could hear of a write: an AOF and a replica.
+    fn heard() -> Self {
+        let primary = Server::with(&[
+            "appendonly",
+            "yes",
+            "appendfsync",
+            "always",
+            // The primary's own pings move the replication offset too.
+            "repl-ping-replica-period",
+            "3600",
+        ]);
+        let replica = Server::start();
+        replica.follow(&primary);
+        Self {
+            primary,
+            replica: Some(replica),
+        }
+    }
+
+    /// With nobody to hear, where changes take another path.
+    fn unheard() -> Self {
+        Self {
+            primary: Server::start(),
+            replica: None,
+        }
+    }
+
+    fn all_traces(&self) -> &'static [&'static str] {
+        match self.replica {
+            Some(_) => &TRACES,
+            None => &TRACES[..UNHEARD_TRACES],
+        }
+    }
+    /// Makes a call and tells its reply, and where a trace of it is found.
+    fn traces(&self, line: &str) -> (RedisResult<Value>, Vec<&'static str>) {
+        let server = &self.primary;
+        let mut watcher = server.connect();
+        ask::<()>(&mut watcher, &format!("WATCH {}", KEYS.join(" ")));
+        let (pushes, pushed) = mpsc::channel();
+        let mut cache = server.connect_resp3();
+        cache.set_push_sender(pushes);
+        ask::<()>(&mut cache, "CLIENT TRACKING ON");
+        for key in KEYS {
+            ask::<String>(&mut cache, &format!("TYPE {key}"));
+        }
+
+        let look = || {
+            (
+                server.info_number("persistence", "rdb_changes_since_last_save"),
+                KEYS.map(|key| server.expire_at_ms(key)),
+                KEYS.map(|key| server.digest(key)),
+                server.info_number("replication", "master_repl_offset"),
+                // An AOF that is off has no size.
+                (self.replica.as_ref())
+                    .map(|_| server.info_number("persistence", "aof_current_size")),
+            )
+        };
+        let before = look();
+        let reply = try_ask(&mut server.connect(), line);
+        let after = look();
+        ask::<()>(&mut watcher, "MULTI");
+        ask::<()>(&mut watcher, "PING");
+        let watch_broken = ask::<Value>(&mut watcher, "EXEC") == Value::Nil;
+        // Whatever was pushed comes before this answer.
+        ask::<()>(&mut cache, "PING");
+        let invalidated = pushed
+            .try_iter()
+            .any(|push| push.kind == PushKind::Invalidate);
+
+        // Before 7.0 the expiry is reckoned from two readings of a clock, a millisecond or so apart.
+        let moved = |(was, is): (i64, i64)| (was - is).abs() > 2;
+        let found = [
+            before.0 != after.0,
+            before.1.into_iter().zip(after.1).any(moved),
+            before.2 != after.2,
+            watch_broken,
+            invalidated,
+            before.3 != after.3,
+            before.4 != after.4,
+        ];
+        let found = TRACES.into_iter().zip(found).filter(|(_, found)| *found);
+        (reply, found.map(|(trace, _)| trace).collect())
+    }
+
+    /// Each of `lines` answers as it should and leaves no trace, while `allowed` leaves every trace.
+    fn check(&self, setup: &str, lines: &[(&str, Reply)], allowed: &str) {
+        let mut con = self.primary.connect();
+        ask::<()>(&mut con, "LPUSH list x");
+        assert_eq!(Reply::of(&try_ask(&mut con, setup)), Reply::Allowed);
+        for &(line, expected) in lines {
+            let (reply, traces) = self.traces(line);
+            assert_eq!(Reply::of(&reply), expected, "{line}: {reply:?}");
+            assert_eq!(traces, [""; 0], "{line}");
+        }
+        let (reply, traces) = self.traces(allowed);
+        assert_eq!(Reply::of(&reply), Reply::Allowed, "{allowed}: {reply:?}");
+        assert_eq!(traces, self.all_traces(), "{allowed}");
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Reply {
+    Allowed,
+    Denied,
+    Error,
+}
+
+impl Reply {
+    fn of(reply: &RedisResult<Value>) -> Self {
+        match reply {
+            Ok(Value::Array(values)) if values[0] == Value::Int(1) => Self::Allowed,
+            Ok(Value::Array(values)) if values[0] == Value::Int(0) => Self::Denied,
+            Ok(other) => panic!("neither allowed nor denied: {other:?}"),
+            Err(_) => Self::Error,
+        }
+    }
+}
+
+use Reply::{Allowed, Denied, Error};
+
+#[rstest]
+#[case::heard(Scene::heard())]
+#[case::unheard(Scene::unheard())]
+fn slide_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
+    scene.check(
+        "RL.SLIDE k 10 1h 8",
+        &[
+            ("RL.SLIDE k 10 1h 3", Denied),
+            ("RL.SLIDE k 10 2h 3", Denied),
+            ("RL.SLIDE k 10 1h 11", Denied),
+            ("RL.SLIDE new 10 1h 11", Denied),
+            ("RL.SLIDE new 0 1h", Denied),
+            ("RL.SLIDE k 10 2h 2 PEEK", Allowed),
+            ("RL.SLIDE k 10 1h 3 PEEK", Denied),
+            ("RL.SLIDE k 10 1h 3 PEEK FORCE", Allowed),
+            ("RL.SLIDE new 10 1h 1 PEEK", Allowed),
+            ("RL.PEEK k SLIDE 10 2h 1", Allowed),
+            ("RL.PEEK k SLIDE 10 1h 3", Denied),
+            ("RL.PEEK new SLIDE 10 1h 3", Allowed),
+            ("RL.SLIDE k 10 1h 0", Allowed),
+            ("RL.SLIDE k 10 2h 0", Allowed),
+            ("RL.SLIDE k 10 1h 0 FORCE", Allowed),
+            ("RL.SLIDE new 10 1h 0", Allowed),
+            ("RL.SLIDE k ten 1h", Error),
+            ("RL.SLIDE k 10 1h 1 LOUD", Error),
+            ("RL.SLIDE k 10", Error),
+            ("RL.SLIDE list 10 1h", Error),
+            ("RL.BUCKET k 10 10 1h", Error),
+            ("RL.LOAD k 99999999999999 damaged", Error),
+            ("RL.LOAD new 0 damaged", Error),
+        ],
+        // Another window, so that the expiry moves as well.
+        "RL.SLIDE k 10 2h 2",
+    );
+}
+
+#[rstest]
+#[case::heard(Scene::heard())]
+#[case::unheard(Scene::unheard())]
+fn bucket_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
+    scene.check(
+        "RL.BUCKET k 10 1 1h 8",
+        &[
+            ("RL.BUCKET k 10 1 1h 3", Denied),
+            ("RL.BUCKET k 10 1 50m 3", Denied),
+            ("RL.BUCKET k 10 1 1h 11", Denied),
+            ("RL.BUCKET new 10 1 1h 11", Denied),
+            ("RL.BUCKET new 0 1 1h", Denied),
+            ("RL.BUCKET k 10 1 1h 2 PEEK", Allowed),
+            ("RL.BUCKET k 10 1 1h 3 PEEK", Denied),
+            ("RL.BUCKET k 10 1 1h 3 FORCE PEEK", Allowed),
+            ("RL.BUCKET new 10 1 1h 1 PEEK", Allowed),
+            ("RL.PEEK k BUCKET 10 2 1h 1", Allowed),
+            ("RL.PEEK k BUCKET 10 1 1h 3", Denied),
+            ("RL.PEEK new BUCKET 10 1 1h 3", Allowed),
+            ("RL.BUCKET k 10 1 1h 0", Allowed),
+            ("RL.BUCKET k 10 9 2h 0", Allowed),
+            ("RL.BUCKET k 10 1 1h 0 FORCE", Allowed),
+            ("RL.BUCKET new 10 1 1h 0", Allowed),
+            ("RL.BUCKET k 10 0 1h", Error),
+            ("RL.BUCKET list 10 1 1h", Error),
+            ("RL.SLIDE k 10 1h", Error),
+        ],
+        "RL.BUCKET k 10 1 1h 2",
+    );
+}
+
+#[rstest]
+#[case::heard(Scene::heard())]
+#[case::unheard(Scene::unheard())]
+fn multi_leaves_no_trace_when_its_last_limit_denies(#[case] scene: Scene) {
+    scene.check(
+        "RL.MULTI k SLIDE 10 1h 8 m BUCKET 10 1 1h 9",
+        &[
+            (
+                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 m BUCKET 10 1 1h 2",
+                Denied,
+            ),
+            (
+                "RL.MULTI new SLIDE 5 1h 1 m BUCKET 10 1 1h 1 k SLIDE 10 1h 3",
+                Denied,
+            ),
+            ("RL.MULTI k SLIDE 10 2h 1 new BUCKET 5 1 1h 6", Denied),
+            ("RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 1 PEEK", Allowed),
+            ("RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 2 PEEK", Denied),
+            (
+                "RL.MULTI k SLIDE 10 2h 0 m BUCKET 10 1 1h 0 new SLIDE 1 1h 0",
+                Allowed,
+            ),
+            ("RL.MULTI k SLIDE 10 2h 0 m BUCKET 10 1 1h 0 FORCE", Allowed),
+            (
+                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 list SLIDE 5 1h 1",
+                Error,
+            ),
+            (
+                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 m SLIDE 5 1h 1",
+                Error,
+            ),
+            (
+                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 new SLIDE 5 1h 1",
+                Error,
+            ),
+            ("RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h", Error),
+            ("RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 LOUD", Error),
+        ],
+        "RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 1 new SLIDE 5 1h 1",
+    );
+}
+
+#[rstest]
+#[case::heard(Scene::heard())]
+#[case::unheard(Scene::unheard())]
+fn only_the_consumed_limits_of_a_multi_leave_a_trace(#[case] scene: Scene) {
+    let (reply, traces) = scene.traces("RL.MULTI k SLIDE 10 1h 1 m BUCKET 10 1 1h 0");
+    assert_eq!(Reply::of(&reply), Allowed);
+    assert_eq!(traces, scene.all_traces());
+    assert_eq!(scene.primary.run::<i64>("EXISTS", &["m"]), 0);
+}
+
+#[rstest]
+fn a_peek_is_a_read_that_clients_may_cache() {
+    let server = Server::start();
+    let (pushes, pushed) = mpsc::channel();
+    let mut cache = server.connect_resp3();
+    cache.set_push_sender(pushes);
+    ask::<()>(&mut cache, "CLIENT TRACKING ON");
+    let five: Five = ask(&mut cache, "RL.PEEK k SLIDE 1 1h 0");
+    assert_eq!(five.2, 1);
+    let mut invalidated_by = |line: &str| {
+        server.run::<Value>("RL.SLIDE", &line.split(' ').collect::<Vec<_>>());
+        ask::<()>(&mut cache, "PING");
+        pushed
+            .try_iter()
+            .any(|push| push.kind == PushKind::Invalidate)
+    };
+    assert!(!invalidated_by("k 1 1h 2"), "denied");
+    assert!(invalidated_by("k 1 1h 1"), "allowed");
+}

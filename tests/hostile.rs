@@ -1,0 +1,373 @@
+//! Whatever a client sends, the server stays up, answers, and keeps its memory.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use redis::{Connection, ErrorKind, RedisResult, Value};
+use rl_core::parse::Spec;
+use rl_core::{Mode, State};
+use rstest::{fixture, rstest};
+use support::{Five, Random, Server, ask, ask_error, error_text, eventually};
+
+const COMMANDS: [&str; 5] = ["RL.SLIDE", "RL.BUCKET", "RL.MULTI", "RL.PEEK", "RL.LOAD"];
+
+#[fixture]
+fn server() -> Server {
+    Server::start()
+}
+
+/// The reply, or the text of an error reply; anything else means that the server is gone. An internal
+/// error is a caught panic: the server lives, but the module has a bug.
+fn outcome(call: &redis::Cmd, con: &mut Connection) -> Result<Value, String> {
+    let reply: RedisResult<Value> = call.query(con);
+    reply.map_err(|error| {
+        assert!(
+            matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension),
+            "{error}, after {}",
+            brief(call)
+        );
+        let text = error_text(&error);
+        assert!(!text.contains("internal"), "{text}, after {}", brief(call));
+        text
+    })
+}
+
+/// A call for people to read: of each argument what fits.
+fn brief(call: &redis::Cmd) -> String {
+    let packed = call.get_packed_command();
+    let start = &packed[..packed.len().min(2000)];
+    start.escape_ascii().to_string()
+}
+
+fn now_ms(con: &mut Connection) -> u64 {
+    let (seconds, micros): (u64, u64) = ask(con, "TIME");
+    seconds * 1000 + micros / 1000
+}
+
+fn bytes(random: &mut Random, len: u64) -> Vec<u8> {
+    (0..len).map(|_| random.below(256) as u8).collect()
+}
+
+/// Words that mean something somewhere, words that nearly do, and noise.
+fn word(random: &mut Random) -> Vec<u8> {
+    const WORDS: [&str; 40] = [
+        "",
+        "0",
+        "1",
+        "2",
+        "7",
+        "60",
+        "1000",
+        "-1",
+        "-0",
+        "+1",
+        "01",
+        "1.5",
+        "1e9",
+        "9007199254740991",
+        "9007199254740992",
+        "9223372036854775807",
+        "9223372036854775808",
+        "18446744073709551615",
+        "18446744073709551616",
+        "340282366920938463463374607431768211456",
+        "1ms",
+        "500ms",
+        "90s",
+        "15m",
+        "24h",
+        "3650d",
+        "3651d",
+        "9007199254740991d",
+        "ms",
+        "d",
+        "nan",
+        "inf",
+        "SLIDE",
+        "slide",
+        "BUCKET",
+        "PEEK",
+        "FORCE",
+        "LEASE",
+        "k",
+        "\0",
+    ];
+    match random.below(12) {
+        0 => {
+            let len = random.below(40);
+            bytes(random, len)
+        }
+        1 => format!("key{}", random.below(20)).into(),
+        _ => WORDS[random.below(WORDS.len() as u64) as usize].into(),
+    }
+}
+
+/// A limit as in RL.MULTI, of any size from the least to the largest.
+fn spec(random: &mut Random) -> Vec<String> {
+    let count = |random: &mut Random| (random.below(1 << 53) >> random.below(53)).to_string();
+    let name = ["SLIDE", "BUCKET"][random.below(2) as usize];
+    let mut words = vec![name.to_owned(), count(random)];
+    if name == "BUCKET" {
+        words.push(count(random));
+    }
+    let ms = random.below(3650 * 86_400_000) >> random.below(38);
+    words.extend([format!("{}ms", ms + 1), count(random)]);
+    words
+}
+
+fn one_limit(random: &mut Random, key: &str) -> redis::Cmd {
+    let spec = spec(random);
+    let mut call = redis::cmd(&format!("RL.{}", spec[0]));
+    call.arg(key).arg(&spec[1..]);
+    if random.below(3) == 0 {
+        call.arg("FORCE");
+    }
+    call
+}
+
+/// Words of a call in their right places, now and then with another one between them.
+fn nearly_right(random: &mut Random) -> redis::Cmd {
+    let key = format!("key{}", random.below(20));
+    let mut call = match random.below(4) {
+        0 | 1 => one_limit(random, &key),
+        2 => {
+            let mut call = redis::cmd("RL.PEEK");
+            call.arg(key).arg(spec(random));
+            call
+        }
+        _ => {
+            let mut call = redis::cmd("RL.MULTI");
+            for n in 0..=random.below(12) {
+                call.arg(format!("key{n}")).arg(spec(random));
+                if random.below(20) == 0 {
+                    call.arg(word(random));
+                }
+            }
+            call
+        }
+    };
+    if random.below(4) == 0 {
+        call.arg(word(random));
+    }
+    call
+}
+
+#[rstest]
+fn random_words_crash_nothing_and_leave_nothing(server: Server) {
+    let (mut con, mut random) = (server.connect(), Random(20_240_601));
+    let mut round = |calls: usize| {
+        let mut answered = 0;
+        for n in 0..calls {
+            let call = if n % 2 == 0 {
+                let mut call = redis::cmd(COMMANDS[random.below(5) as usize]);
+                for _ in 0..random.below(14) {
+                    call.arg(word(&mut random));
+                }
+                call
+            } else {
+                nearly_right(&mut random)
+            };
+            answered += usize::from(outcome(&call, &mut con).is_ok());
+        }
+        assert_eq!(ask::<String>(&mut con, "PING"), "PONG");
+        ask::<()>(&mut con, "FLUSHALL");
+        (answered, server.info_number("memory", "used_memory"))
+    };
+    round(2000);
+    let (_, start) = round(2000);
+    let (answered, end) = round(20_000);
+    assert!(answered > 2000, "some of it made sense: {answered}");
+    assert!(end < start + start / 20, "used {start}, later {end}");
+}
+
+#[rstest]
+fn huge_keys_and_many_words_crash_nothing_and_leave_nothing(server: Server) {
+    let mut con = server.connect();
+    let huge = bytes(&mut Random(3), 1 << 20);
+    let mut round = || {
+        let mut slide = redis::cmd("RL.SLIDE");
+        slide.arg(&huge).arg(5).arg("1h");
+        outcome(&slide, &mut con).unwrap();
+        for position in 1..8 {
+            for command in COMMANDS {
+                let mut call = redis::cmd(command);
+                for n in 1..8 {
+                    match n == position {
+                        true => call.arg(&huge),
+                        false => call.arg(["SLIDE", "1"][n % 2]),
+                    };
+                }
+                outcome(&call, &mut con).unwrap_err();
+            }
+        }
+        // Distinct keys of a megabyte, alike until their last byte.
+        let mut multi = redis::cmd("RL.MULTI");
+        for n in 0..20 {
+            let mut key = huge.clone();
+            key.push(n);
+            multi.arg(key).arg("SLIDE").arg(5).arg("1h").arg(1);
+        }
+        outcome(&multi, &mut con).unwrap();
+
+        for command in COMMANDS {
+            for words in ["PEEK", "SLIDE", "k", ""] {
+                let mut call = redis::cmd(command);
+                call.arg(vec![words; 100_000]);
+                outcome(&call, &mut con).unwrap_err();
+            }
+            let mut call = redis::cmd(command);
+            call.arg(["k", "SLIDE", "1", "1", "1"].repeat(20_000));
+            outcome(&call, &mut con).unwrap_err();
+        }
+        let mut keys = redis::cmd("COMMAND");
+        keys.arg("GETKEYS").arg("RL.MULTI");
+        keys.arg(["k", "SLIDE", "1", "1", "1"].repeat(20_000));
+        let keys: Vec<String> = keys.query(&mut con).unwrap();
+        assert_eq!(keys.len(), 20_000);
+        let mut peeks = redis::cmd("RL.MULTI");
+        peeks.arg(&["k", "SLIDE", "1", "1", "1"]);
+        peeks.arg(vec!["PEEK"; 100_000]);
+        outcome(&peeks, &mut con).unwrap();
+        assert_eq!(ask::<String>(&mut con, "PING"), "PONG");
+        ask::<()>(&mut con, "FLUSHALL");
+    };
+    round();
+    let start = server.info_number("memory", "used_memory");
+    for _ in 0..3 {
+        round();
+    }
+    // The query buffer of a connection that just sent megabytes goes back in a while.
+    eventually("memory is what it was", || {
+        server.info_number("memory", "used_memory") < start + (1 << 20)
+    });
+}
+
+/// A state as it goes over the wire: what the first call of a limit leaves behind.
+fn captured(spec: &str, now_ms: u64) -> Vec<u8> {
+    let mut words = spec.split(' ').map(str::as_bytes);
+    let Spec { limit, cost } = Spec::parse(&mut words).unwrap();
+    let outcome = limit
+        .evaluate(None, now_ms * 1000, cost, Mode::Force)
+        .unwrap();
+    outcome.next.unwrap().encode().blob().as_bytes().to_vec()
+}
+
+fn load(con: &mut Connection, key: &str, expire_at_ms: u64, blob: &[u8]) -> Result<Value, String> {
+    let mut call = redis::cmd("RL.LOAD");
+    outcome(call.arg(key).arg(expire_at_ms).arg(blob), con)
+}
+
+#[rstest]
+fn a_loaded_state_counts_until_its_end(server: Server) {
+    let mut con = server.connect();
+    let now = now_ms(&mut con);
+    // On a new key, then in place of a state of its own kind, of another, and of another size.
+    for (spec, left) in [
+        ("SLIDE 10 1h 4", 6),
+        ("SLIDE 10 1h 7", 3),
+        ("BUCKET 10 1 1h 6", 4),
+        ("SLIDE 9007199254740991 3650d 9007199254740981", 10),
+    ] {
+        let end = now + 7_200_000;
+        assert_eq!(
+            load(&mut con, "k", end, &captured(spec, now)),
+            Ok(Value::Okay)
+        );
+        let (limit, _) = spec.rsplit_once(' ').unwrap();
+        let five: Five = ask(&mut con, &format!("RL.PEEK k {limit} 0"));
+        assert_eq!(five.2, left, "{spec}");
+        assert!((server.expire_at_ms("k") - end as i64).abs() <= 1);
+    }
+}
+
+#[rstest]
+fn a_state_loaded_after_its_end_deletes_the_key(server: Server) {
+    let mut con = server.connect();
+    let now = now_ms(&mut con);
+    let blob = captured("SLIDE 10 1h 4", now);
+    for past in [1, now - 1000] {
+        let _: Five = ask(&mut con, "RL.SLIDE k 10 1h");
+        assert_eq!(load(&mut con, "k", past, &blob), Ok(Value::Okay));
+        assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0, "{past}");
+    }
+    let dirty = server.info_number("persistence", "rdb_changes_since_last_save");
+    assert_eq!(load(&mut con, "k", 1, &blob), Ok(Value::Okay));
+    assert_eq!(
+        server.info_number("persistence", "rdb_changes_since_last_save"),
+        dirty,
+        "nothing to delete, nothing changed"
+    );
+    let error = load(&mut con, "k", 0, &blob).unwrap_err();
+    assert!(
+        error.contains("expire-at-ms"),
+        "no key without an end: {error}"
+    );
+    assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
+}
+
+#[rstest]
+fn damaged_states_are_refused_and_change_nothing(server: Server) {
+    let (mut con, mut random) = (server.connect(), Random(11));
+    let now = now_ms(&mut con);
+    let _: Five = ask(&mut con, "RL.SLIDE k 10 1h 4");
+    let before = server.digest("k");
+    let blob = captured("SLIDE 10 1h 4", now);
+    let mut refused = |blob: &[u8], why: &str| {
+        let error = load(&mut con, "k", now + 7_200_000, blob).unwrap_err();
+        assert!(error.starts_with("ERR "), "{error}");
+        assert!(error.contains("rate-limit state"), "{why}: {error}");
+        assert_eq!(server.digest("k"), before, "{why}");
+    };
+    for len in 0..blob.len() {
+        refused(&blob[..len], "too short");
+    }
+    for more in [1, 7, 8, 16, 100_000] {
+        refused(&[&blob[..], &vec![0; more]].concat(), "too long");
+    }
+    for version in (0..=255).filter(|&version| version != blob[0]) {
+        refused(&[&[version], &blob[1..]].concat(), "another version");
+    }
+    let zeroes = vec![0; blob.len() - 1];
+    refused(&[&blob[..1], &zeroes].concat(), "nothing");
+    for _ in 0..300 {
+        let len = random.below(40);
+        let noise = bytes(&mut random, len);
+        if State::decode_blob(&noise).is_err() {
+            refused(&noise, "noise");
+        }
+    }
+}
+
+#[rstest]
+fn any_state_that_loads_can_be_used(server: Server) {
+    // States that no limit ever left behind: from any time, of any size, with bits turned over.
+    let (mut con, mut random) = (server.connect(), Random(12));
+    let mut loaded = 0;
+    for _ in 0..4000 {
+        let now = now_ms(&mut con);
+        let mut spec = spec(&mut random);
+        // Something must have been used, and tokens must flow.
+        for word in spec.iter_mut().filter(|word| *word == "0") {
+            *word = "1".into();
+        }
+        let made_at = [now, random.below(1 << 50)][random.below(2) as usize];
+        let mut blob = captured(&spec.join(" "), made_at);
+        for _ in 0..random.below(12) {
+            let bit = random.below(blob.len() as u64 * 8 - 8) as usize + 8;
+            blob[bit / 8] ^= 1 << (bit % 8);
+        }
+        let end = now + random.below(1 << 50) + 1000;
+        let accepted = load(&mut con, "k", end, &blob).is_ok();
+        assert_eq!(accepted, State::decode_blob(&blob).is_ok(), "{blob:?}");
+        if accepted {
+            loaded += 1;
+            for _ in 0..5 {
+                let _ = outcome(&one_limit(&mut random, "k"), &mut con);
+            }
+        }
+    }
+    assert!((1500..3900).contains(&loaded), "of either kind: {loaded}");
+    assert_eq!(ask::<String>(&mut con, "PING"), "PONG");
+    assert!(ask_error(&mut con, "RL.SLIDE k").contains("wrong number of arguments"));
+}

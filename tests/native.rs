@@ -1,0 +1,472 @@
+//! Limits are at home in the server: described like its own commands, handled by its own tools.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::{Value, from_redis_value};
+use rstest::{fixture, rstest};
+use support::{
+    Five, Multi, Server, ask, ask_error, eventually, knows, module, server_binary, try_ask,
+};
+
+#[fixture]
+fn server() -> Server {
+    Server::start()
+}
+
+/// A slide and a bucket of the usual size and of the larger one.
+const STATES: [&str; 4] = [
+    "RL.SLIDE slide 10 1h 4",
+    "RL.SLIDE wide-slide 9007199254740991 3650d 9007199254740990",
+    "RL.BUCKET bucket 10 1 1h 4",
+    "RL.BUCKET wide-bucket 9007199254740991 1 3650d 9007199254740990",
+];
+
+fn key_of(line: &str) -> &str {
+    line.split(' ').nth(1).unwrap()
+}
+
+/// Makes the calls and tells every key with its digest and its expiry.
+fn make_states(server: &Server) -> Vec<(&'static str, String, i64)> {
+    let mut con = server.connect();
+    for line in STATES {
+        let five: Five = ask(&mut con, line);
+        assert_eq!(five.0, 1, "{line}");
+    }
+    let picture = |line| {
+        let key = key_of(line);
+        (key, server.digest(key), server.expire_at_ms(key))
+    };
+    STATES.map(picture).to_vec()
+}
+
+fn assert_same_state(server: &Server, key: &str, digest: &str, expire_at_ms: i64) {
+    assert_eq!(server.digest(key), digest, "state of {key}");
+    // Before 7.0 the expiry is reckoned from two readings of a clock.
+    let now = server.expire_at_ms(key);
+    assert!(
+        (now - expire_at_ms).abs() <= 2,
+        "expiry of {key}: {expire_at_ms}, then {now}"
+    );
+}
+
+// What the server says of the commands.
+
+fn command_info(server: &Server, command: &str) -> Vec<Value> {
+    let mut infos: Vec<Vec<Value>> = server.run("COMMAND", &["INFO", command]);
+    infos.remove(0)
+}
+
+fn has_docs(server: &Server) -> bool {
+    server.has_command(&["COMMAND", "DOCS", "PING"])
+}
+
+#[rstest]
+#[case("RL.SLIDE", -4, &["write", "denyoom", "fast"])]
+#[case("RL.BUCKET", -5, &["write", "denyoom", "fast"])]
+#[case("RL.MULTI", -6, &["write", "denyoom", "fast", "movablekeys"])]
+#[case("RL.PEEK", -6, &["readonly", "fast"])]
+#[case("RL.LOAD", 4, &["write", "denyoom", "fast"])]
+fn command_info_tells_arity_flags_and_keys(
+    server: Server,
+    #[case] command: &str,
+    #[case] arity: i64,
+    #[case] flags: &[&str],
+) {
+    let info = command_info(&server, command);
+    // Modules can tell their arity where they can publish docs.
+    let known = if has_docs(&server) { arity } else { -1 };
+    assert_eq!(info[1], Value::Int(known), "arity");
+    let mut told: Vec<String> = from_redis_value(info[2].clone()).unwrap();
+    told.retain(|flag| flag != "module");
+    told.sort();
+    let mut expected = flags.to_vec();
+    expected.sort_unstable();
+    assert_eq!(told, expected);
+    assert_eq!(info[3..6], [1, 1, 1].map(Value::Int), "first, last, step");
+}
+
+#[rstest]
+#[case("RL.SLIDE", "key limit window [cost] [PEEK] [FORCE]")]
+#[case("RL.BUCKET", "key capacity refill period [cost] [PEEK] [FORCE]")]
+#[case(
+    "RL.MULTI",
+    "{key {SLIDE limit window cost | BUCKET capacity refill period cost}}... [PEEK | FORCE]"
+)]
+#[case(
+    "RL.PEEK",
+    "key {SLIDE limit window cost | BUCKET capacity refill period cost}"
+)]
+#[case("RL.LOAD", "key expire-at-ms blob")]
+fn command_docs_tell_the_syntax(server: Server, #[case] command: &str, #[case] syntax: &str) {
+    if !has_docs(&server) {
+        // Before 7.0 all there is to know is the info, which has no page behind it.
+        assert_eq!(command_info(&server, command).len(), 7);
+        let error = server.error("COMMAND", &["DOCS", command]);
+        assert!(
+            error.to_lowercase().contains("unknown subcommand"),
+            "{error}"
+        );
+        return;
+    }
+    let docs: HashMap<String, HashMap<String, Value>> = server.run("COMMAND", &["DOCS", command]);
+    let page = docs
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(command))
+        .unwrap()
+        .1;
+    let text = |field: &str| -> String { from_redis_value(page[field].clone()).unwrap() };
+    assert!(text("summary").ends_with('.'), "{}", text("summary"));
+    assert!(text("complexity").starts_with("O("));
+    assert_eq!(
+        (text("module"), text("group")),
+        ("rl".into(), "module".into())
+    );
+    assert_eq!(text("since"), "0.1.0");
+    assert_eq!(spell(&page["arguments"], " "), syntax);
+}
+
+/// A list of arguments as a person writes their syntax.
+fn spell(arguments: &Value, between: &str) -> String {
+    let arguments: Vec<HashMap<String, Value>> = from_redis_value(arguments.clone()).unwrap();
+    let one = |argument: HashMap<String, Value>| {
+        let text = |field: &str| -> String {
+            let value = argument.get(field).cloned().unwrap_or_default();
+            from_redis_value::<Option<String>>(value)
+                .unwrap()
+                .unwrap_or_default()
+        };
+        let flags: Vec<String> = argument
+            .get("flags")
+            .map_or(vec![], |flags| from_redis_value(flags.clone()).unwrap());
+        let has = |flag: &str| flags.iter().any(|other| other == flag);
+        let spelled = match text("type").as_str() {
+            "oneof" => spell(&argument["arguments"], " | "),
+            "block" => spell(&argument["arguments"], " "),
+            "pure-token" => text("token"),
+            _ => text("name"),
+        };
+        match text("type").as_str() {
+            _ if has("optional") => format!("[{spelled}]"),
+            _ if has("multiple") => format!("{{{spelled}}}..."),
+            "oneof" => format!("{{{spelled}}}"),
+            _ => spelled,
+        }
+    };
+    arguments
+        .into_iter()
+        .map(one)
+        .collect::<Vec<_>>()
+        .join(between)
+}
+
+#[rstest]
+#[case("RL.SLIDE k 1 1", &["k"])]
+#[case("RL.BUCKET k 1 1 1 1 PEEK", &["k"])]
+#[case("RL.PEEK k SLIDE 1 1 1", &["k"])]
+#[case("RL.LOAD k 1 blob", &["k"])]
+#[case("RL.MULTI k SLIDE 1 1 1", &["k"])]
+#[case("RL.MULTI a SLIDE 1 1 1 b BUCKET 1 1 1 1 c SLIDE 1 1 1", &["a", "b", "c"])]
+#[case("RL.MULTI a bucket 1 1 1 1 b slide 1 1 1 FORCE", &["a", "b"])]
+#[case("RL.MULTI PEEK SLIDE 1 1 1", &["PEEK"])]
+#[case("RL.MULTI PEEK SLIDE 1 1 1 FORCE BUCKET 1 1 1 1 PEEK", &["PEEK", "FORCE"])]
+#[case("RL.MULTI SLIDE SLIDE 1 1 1 BUCKET BUCKET 1 1 1 1", &["SLIDE", "BUCKET"])]
+// What is malformed but has keys names them, for ACLs and clusters to judge.
+#[case("RL.MULTI a SLIDE x y z b BUCKET 1 1", &["a", "b"])]
+#[case("RL.MULTI a SLIDE 1 1 1 b SLOPE 1 1 1", &["a"])]
+fn command_getkeys_finds_every_key(server: Server, #[case] line: &str, #[case] keys: &[&str]) {
+    let found: Vec<String> = ask(&mut server.connect(), &format!("COMMAND GETKEYS {line}"));
+    assert_eq!(found, keys);
+}
+
+#[rstest]
+#[case("RL.MULTI k SLOPE 1 1 1")]
+#[case("RL.MULTI k k k k k")]
+fn command_getkeys_of_nonsense_is_an_error(server: Server, #[case] line: &str) {
+    let mut con = server.connect();
+    let error = ask_error(&mut con, &format!("COMMAND GETKEYS {line}"));
+    assert!(error.starts_with("ERR"), "{error}");
+    assert!(ask_error(&mut con, line).starts_with("ERR"));
+}
+
+// What the server does with the keys.
+
+#[rstest]
+fn type_tells_the_algorithm(server: Server) {
+    make_states(&server);
+    for (key, kind) in [
+        ("slide", "rl-slide-"),
+        ("wide-slide", "rl-slide-"),
+        ("bucket", "rl-bucket"),
+        ("wide-bucket", "rl-bucket"),
+    ] {
+        assert_eq!(server.run::<String>("TYPE", &[key]), kind, "{key}");
+    }
+    let mut con = server.connect();
+    ask::<()>(&mut con, "SET string x");
+    for (kind, keys) in [
+        ("rl-slide-", ["slide", "wide-slide"]),
+        ("rl-bucket", ["bucket", "wide-bucket"]),
+    ] {
+        let scan = format!("SCAN 0 COUNT 1000 TYPE {kind}");
+        let (_, mut found): (String, Vec<String>) = ask(&mut con, &scan);
+        found.sort();
+        assert_eq!(found, keys, "{kind}");
+    }
+}
+
+#[rstest]
+fn object_and_memory_know_the_keys(server: Server) {
+    let mut con = server.connect();
+    make_states(&server);
+    for line in STATES {
+        let key = key_of(line);
+        let size: i64 = ask(&mut con, &format!("MEMORY USAGE {key}"));
+        assert!((16..200).contains(&size), "{key}: {size}");
+        assert_eq!(
+            ask::<String>(&mut con, &format!("OBJECT ENCODING {key}")),
+            "raw"
+        );
+        assert_eq!(ask::<i64>(&mut con, &format!("OBJECT REFCOUNT {key}")), 1);
+        let idle: i64 = ask(&mut con, &format!("OBJECT IDLETIME {key}"));
+        assert!((0..60).contains(&idle), "{key}: {idle}");
+    }
+    let wider = |a: &str, b: &str| {
+        server.run::<i64>("MEMORY", &["USAGE", a]) > server.run::<i64>("MEMORY", &["USAGE", b])
+    };
+    assert!(
+        wider("wide-slide", "slide"),
+        "what the larger form takes is seen"
+    );
+    ask::<()>(&mut con, "CONFIG SET maxmemory-policy allkeys-lfu");
+    assert!(ask::<i64>(&mut con, "OBJECT FREQ slide") >= 0);
+}
+
+#[rstest]
+fn copy_takes_usage_and_expiry_along_and_is_its_own_key(server: Server) {
+    let mut con = server.connect();
+    for (key, digest, expire_at_ms) in make_states(&server) {
+        assert_eq!(
+            ask::<i64>(&mut con, &format!("COPY {key} copy-of-{key}")),
+            1
+        );
+        assert_same_state(&server, &format!("copy-of-{key}"), &digest, expire_at_ms);
+    }
+    let of_copy: Five = ask(&mut con, "RL.SLIDE copy-of-slide 10 1h 6");
+    let of_original: Five = ask(&mut con, "RL.SLIDE slide 10 1h 0");
+    assert_eq!((of_copy.0, of_copy.2, of_original.2), (1, 0, 6));
+}
+
+#[rstest]
+fn rename_and_move_keep_usage_and_expiry(server: Server) {
+    let mut con = server.connect();
+    for (key, digest, expire_at_ms) in make_states(&server) {
+        ask::<()>(&mut con, &format!("RENAME {key} renamed"));
+        assert_same_state(&server, "renamed", &digest, expire_at_ms);
+        assert_eq!(ask::<i64>(&mut con, "MOVE renamed 1"), 1);
+        ask::<()>(&mut con, "SELECT 1");
+        assert_eq!(
+            ask::<Vec<String>>(&mut con, "DEBUG DIGEST-VALUE renamed"),
+            [digest]
+        );
+        assert!(ask::<i64>(&mut con, "PTTL renamed") > 0);
+        assert_eq!(ask::<i64>(&mut con, "UNLINK renamed"), 1);
+        ask::<()>(&mut con, "SELECT 0");
+    }
+}
+
+#[rstest]
+fn dump_and_restore_give_back_the_state(server: Server) {
+    let mut con = server.connect();
+    for (key, digest, expire_at_ms) in make_states(&server) {
+        let dump: Vec<u8> = ask(&mut con, &format!("DUMP {key}"));
+        assert_eq!(ask::<i64>(&mut con, &format!("UNLINK {key}")), 1);
+        assert_eq!(ask::<i64>(&mut con, &format!("EXISTS {key}")), 0);
+        let mut restore = redis::cmd("RESTORE");
+        restore.arg(key).arg(expire_at_ms).arg(dump).arg("ABSTTL");
+        restore.exec(&mut con).unwrap();
+        assert_same_state(&server, key, &digest, expire_at_ms);
+    }
+    let five: Five = ask(&mut con, "RL.SLIDE slide 10 1h 6");
+    assert_eq!((five.0, five.2), (1, 0));
+}
+
+#[rstest]
+fn migrate_takes_the_state_to_another_server(server: Server) {
+    let other = Server::start();
+    for (key, digest, expire_at_ms) in make_states(&server) {
+        let port = other.port().to_string();
+        let _: () = server.run("MIGRATE", &["127.0.0.1", &port, key, "0", "5000"]);
+        assert_eq!(server.run::<i64>("EXISTS", &[key]), 0);
+        assert_eq!(other.digest(key), digest, "state of {key}");
+        // The time left is sent, and reckoned anew from the moment of arrival.
+        let late = other.expire_at_ms(key) - expire_at_ms;
+        assert!(
+            (0..1000).contains(&late),
+            "expiry of {key}: {late} ms later"
+        );
+    }
+}
+
+#[rstest]
+fn debug_reload_keeps_states_and_expiry(server: Server) {
+    let before = make_states(&server);
+    let _: () = server.run("DEBUG", &["RELOAD"]);
+    for (key, digest, expire_at_ms) in before {
+        assert_same_state(&server, key, &digest, expire_at_ms);
+    }
+}
+
+#[rstest]
+fn active_defragmentation_keeps_states(server: Server) {
+    let mut con = server.connect();
+    if let Err(error) = try_ask::<()>(&mut con, "CONFIG SET activedefrag yes") {
+        // A server that was built without it says so; any other refusal is a failure.
+        let error = support::error_text(&error);
+        assert!(
+            error.contains("Active defragmentation cannot be enabled: it requires"),
+            "{error}"
+        );
+        eprintln!("NOT TESTED: this server cannot defragment");
+        return;
+    }
+    for line in [
+        "CONFIG SET active-defrag-ignore-bytes 1",
+        "CONFIG SET active-defrag-threshold-lower 1",
+        "CONFIG SET active-defrag-cycle-min 60",
+        "CONFIG SET active-defrag-cycle-max 80",
+    ] {
+        ask::<()>(&mut con, line);
+    }
+    // Many values side by side, then holes between those that stay.
+    let mut pipe = redis::pipe();
+    for n in 0..100_000 {
+        match n % 3 {
+            0 => pipe
+                .cmd("RL.SLIDE")
+                .arg(n)
+                .arg(100)
+                .arg("1h")
+                .arg(n % 90 + 1),
+            1 => pipe
+                .cmd("RL.BUCKET")
+                .arg(n)
+                .arg(100)
+                .arg(1)
+                .arg("1h")
+                .arg(n % 90 + 1),
+            _ => pipe
+                .cmd("RL.SLIDE")
+                .arg(n)
+                .arg(1_u64 << 50)
+                .arg("3650d")
+                .arg(1_u64 << 40),
+        };
+    }
+    pipe.exec(&mut con).unwrap();
+    let kept: Vec<String> = (0..100_000).step_by(10).map(|n| n.to_string()).collect();
+    let mut pipe = redis::pipe();
+    for n in (0..100_000).filter(|n| n % 10 != 0) {
+        pipe.cmd("DEL").arg(n);
+    }
+    let digests = |con: &mut redis::Connection| -> Vec<String> {
+        redis::cmd("DEBUG")
+            .arg("DIGEST-VALUE")
+            .arg(&kept)
+            .query(con)
+            .unwrap()
+    };
+    let before = digests(&mut con);
+    pipe.exec(&mut con).unwrap();
+    eventually("values were moved", || {
+        server.info_number("stats", "active_defrag_hits") > 10_000
+    });
+    assert!(
+        before == digests(&mut con),
+        "a state changed when it was moved"
+    );
+    let five: Five = ask(&mut con, "RL.SLIDE 30 100 1h 0");
+    assert_eq!(five.2, 69);
+}
+
+// What the server does with the module.
+
+#[rstest]
+fn the_module_is_listed_and_cannot_be_unloaded(server: Server) {
+    let modules: Vec<HashMap<String, Value>> = server.run("MODULE", &["LIST"]);
+    let ours = modules
+        .iter()
+        .find(|module| module["name"] == Value::BulkString(b"rl".into()))
+        .unwrap();
+    assert_eq!(ours["ver"], Value::Int(100), "0.1.0");
+
+    let _: Five = server.run("RL.SLIDE", &["k", "3", "1h"]);
+    let refused = server.error("MODULE", &["UNLOAD", "rl"]);
+    assert!(refused.contains("data types"), "{refused}");
+    let twice = server.error("MODULE", &["LOAD", module().to_str().unwrap()]);
+    assert!(twice.starts_with("ERR"), "{twice}");
+    let five: Five = server.run("RL.SLIDE", &["k", "3", "1h"]);
+    assert_eq!(five.2, 1, "and goes on as before");
+}
+
+#[rstest]
+fn module_arguments_are_refused() {
+    let config: &[&str] = match knows("enable-module-command") {
+        true => &["enable-module-command", "yes"],
+        false => &[],
+    };
+    let server = Server::start_bare(config, &[]);
+    let path = module().to_str().unwrap();
+    let refused = server.error("MODULE", &["LOAD", path, "surprise"]);
+    assert!(
+        refused.starts_with("ERR Error loading the extension"),
+        "{refused}"
+    );
+    assert!(
+        server.log().contains("rl takes no module arguments"),
+        "the log says why"
+    );
+    let unknown = server.error("RL.SLIDE", &["k", "3", "1h"]);
+    assert!(unknown.contains("unknown command"), "{unknown}");
+
+    // Corrected, it loads.
+    let _: () = server.run("MODULE", &["LOAD", path]);
+    let all: Multi = server.run("RL.MULTI", &["k", "SLIDE", "3", "1h", "1"]);
+    assert_eq!(all.0, 1);
+}
+
+#[rstest]
+fn a_server_configured_with_module_arguments_does_not_start() {
+    let dir = std::env::temp_dir().join(format!("rl-test-arguments-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut child = Command::new(server_binary())
+        .args(["--port", "0", "--unixsocket", "socket", "--dir"])
+        .arg(&dir)
+        .args(["--logfile", "log", "--loadmodule"])
+        .arg(module())
+        .arg("surprise")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break Some(status),
+            None if Instant::now() > deadline => break None,
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    let log = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+    let _ = std::fs::remove_dir_all(&dir);
+    let refused = status.map(|status| !status.success());
+    assert_eq!(refused, Some(true), "the server started nonetheless");
+    assert!(log.contains("rl takes no module arguments"), "{log}");
+}

@@ -1,0 +1,137 @@
+//! RESP2 and RESP3 carry the same replies, and pipelines keep them in order.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use redis::{Connection, Pipeline, Value};
+use rstest::{fixture, rstest};
+use support::{Server, ask, ask_error};
+
+#[fixture]
+fn server() -> Server {
+    Server::start()
+}
+
+fn array<const N: usize>(integers: [i64; N]) -> Value {
+    Value::Array(integers.map(Value::Int).to_vec())
+}
+
+/// A connection in each protocol, and proof that it is what it is called.
+fn connections(server: &Server) -> [(&'static str, Connection); 2] {
+    let (mut two, mut three) = (server.connect(), server.connect_resp3());
+    let config = "CONFIG GET maxmemory";
+    assert!(matches!(ask(&mut two, config), Value::Array(_)));
+    assert!(matches!(ask(&mut three, config), Value::Map(_)));
+    [("RESP2", two), ("RESP3", three)]
+}
+
+#[rstest]
+fn both_protocols_answer_integers_in_arrays(server: Server) {
+    for (protocol, mut con) in connections(&server) {
+        ask::<()>(&mut con, "FLUSHALL");
+        let mut expect = |line: &str, expected: Value| {
+            assert_eq!(ask::<Value>(&mut con, line), expected, "{protocol}: {line}");
+        };
+        expect("RL.SLIDE s 10 60 3", array([1, 10, 7, 0, 120_000]));
+        expect("RL.SLIDE t 10 60 11", array([0, 10, 10, -1, 0]));
+        expect("RL.SLIDE t 10 60 4 PEEK", array([1, 10, 6, 0, 120_000]));
+        expect("RL.SLIDE t 10 60 12 FORCE", array([1, 10, 0, 0, 120_000]));
+        expect("RL.BUCKET b 10 10 60 3", array([1, 10, 7, 0, 18_000]));
+        expect("RL.PEEK new BUCKET 9 1 1 9", array([1, 9, 0, 0, 9_000]));
+        expect(
+            "RL.MULTI m SLIDE 10 60 1 n BUCKET 5 5 60 6",
+            Value::Array(vec![
+                Value::Int(0),
+                Value::Int(-1),
+                Value::Array(vec![array([1, 10, 10, 0, 0]), array([0, 5, 5, -1, 0])]),
+            ]),
+        );
+        expect(
+            "RL.MULTI m SLIDE 10 60 1",
+            Value::Array(vec![
+                Value::Int(1),
+                Value::Int(0),
+                Value::Array(vec![array([1, 10, 9, 0, 120_000])]),
+            ]),
+        );
+        assert_eq!(
+            ask_error(&mut con, "RL.SLIDE s 10 0"),
+            "ERR window must be a duration between 1ms and 3650d",
+            "{protocol}"
+        );
+    }
+}
+
+#[rstest]
+fn the_bytes_on_the_wire_are_the_same(server: Server) {
+    let exchange = |hello: &str, key: &str| {
+        let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        // Inline commands, as typed into telnet.
+        write!(
+            stream,
+            "{hello}\r\nECHO begin\r\nRL.SLIDE {key} 10 60\r\nRL.MULTI {key} SLIDE 10 60 10\r\nQUIT\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        // What HELLO says differs.
+        let (_, replies) = answer.split_once("begin\r\n").unwrap();
+        replies.to_owned()
+    };
+    let (two, three) = (exchange("PING", "a"), exchange("HELLO 3", "b"));
+    let first = "*5\r\n:1\r\n:10\r\n:9\r\n:0\r\n:120000\r\n*3\r\n:0\r\n:";
+    assert!(two.starts_with(first), "{two}");
+    assert!(three.starts_with(first), "{three}");
+    // Times are a few milliseconds apart; everything else is the same.
+    let shape = |reply: &str| -> Vec<String> {
+        let one = |line: &str| if line.len() < 6 { line } else { ":time" }.to_owned();
+        reply.lines().map(one).collect()
+    };
+    assert_eq!(shape(&two), shape(&three));
+    assert!(two.ends_with("+OK\r\n"), "{two}");
+}
+
+#[rstest]
+fn a_pipeline_is_answered_in_order(server: Server) {
+    for (protocol, mut con) in connections(&server) {
+        let mut pipe = Pipeline::new();
+        for _ in 0..1000 {
+            pipe.cmd("RL.SLIDE").arg(protocol).arg(600).arg("1h");
+        }
+        let replies: Vec<(i64, i64, i64, i64, i64)> = pipe.query(&mut con).unwrap();
+        let seen: Vec<_> = replies.iter().map(|five| (five.0, five.2)).collect();
+        let admitted = (0..600).rev().map(|left| (1, left));
+        let denied = std::iter::repeat_n((0, 0), 400);
+        assert_eq!(seen, admitted.chain(denied).collect::<Vec<_>>());
+    }
+}
+
+#[rstest]
+fn errors_in_a_pipeline_leave_their_neighbours_alone(server: Server) {
+    for (protocol, mut con) in connections(&server) {
+        let mut pipe = Pipeline::new();
+        pipe.ignore_errors();
+        for n in 0..300 {
+            match n % 3 {
+                0 => pipe.cmd("RL.SLIDE").arg(protocol).arg(1000).arg("1h"),
+                1 => pipe.cmd("RL.SLIDE").arg(protocol).arg("x").arg("1h"),
+                _ => pipe.cmd("RL.MULTI").arg(protocol).arg("SLIDE").arg(1000),
+            };
+        }
+        let replies: Vec<redis::RedisResult<Value>> = pipe.query(&mut con).unwrap();
+        assert_eq!(replies.len(), 300);
+        for (n, reply) in replies.iter().enumerate() {
+            match (n % 3, reply) {
+                (0, Ok(Value::Array(five))) => {
+                    assert_eq!(five[2], Value::Int(999 - n as i64 / 3), "{protocol} {n}");
+                }
+                (1 | 2, Err(_)) => {}
+                (_, other) => panic!("{protocol} {n}: {other:?}"),
+            }
+        }
+    }
+}
