@@ -1,0 +1,43 @@
+//! `make bench`: the module beside what people use today, on a server of its own, in one run.
+//!
+//! Machines are noisy, so contenders take turns, round by round, and what counts is the median of the
+//! ratios within each round. `cargo bench --bench server -- quick` does fewer rounds, and further words
+//! choose groups by name.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod contender;
+mod figures;
+mod groups;
+mod load;
+mod report;
+mod server;
+
+use std::time::Instant;
+
+use report::Report;
+
+fn main() {
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| !word.starts_with("--"))
+        .collect();
+    let quick = words.iter().any(|word| word == "quick");
+    let chosen: Vec<_> = words.iter().filter(|word| *word != "quick").collect();
+
+    let started = Instant::now();
+    let mut report = Report::new(quick);
+    for (name, run) in groups::ALL {
+        if chosen.is_empty() || chosen.iter().any(|word| name.contains(word.as_str())) {
+            eprintln!("[{:>4} s] {name}", started.elapsed().as_secs());
+            run(&mut report);
+        }
+    }
+    report.print();
+    // A part of the run is for the eye only; the files hold whole runs.
+    if chosen.is_empty() {
+        report.write();
+        figures::draw(&report);
+    }
+    eprintln!("[{:>4} s] done", started.elapsed().as_secs());
+}
