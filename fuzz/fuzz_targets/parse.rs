@@ -1,0 +1,29 @@
+//! Any words are parsed or refused; what is parsed can be evaluated.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use rl_core::{Algorithm, Mode, parse};
+
+fuzz_target!(|input: &[u8]| {
+    let words = || input.split(|&byte| byte == b' ' || byte == 0);
+
+    for &algorithm in Algorithm::ALL {
+        if let Ok((spec, _)) = parse::single(algorithm, &mut words()) {
+            let outcome = spec.limit.evaluate(None, 1 << 50, spec.cost, Mode::Check);
+            let decision = outcome.map(|outcome| outcome.decision);
+            assert!(decision.is_ok_and(|it| it.allowed == (spec.cost <= it.limit)));
+        }
+    }
+
+    let mut parsed = Vec::new();
+    let result = parse::multi(words(), |position, spec| {
+        parsed.push(position);
+        spec.limit.evaluate(None, 0, spec.cost, Mode::Force).map(|_| ())
+    });
+    let mut keys = Vec::new();
+    parse::multi_keys(words(), |position| keys.push(position));
+    if result.is_ok() {
+        assert_eq!(keys, parsed, "routing and checking agree on the keys");
+    }
+});
