@@ -148,6 +148,9 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
+        if std::env::var_os("RL_KEEP").is_some() && std::thread::panicking() {
+            return;
+        }
         let filter = format!("name={}-", self.name);
         if let Ok(nodes) = try_docker(&["ps", "-aq", "--filter", &filter]) {
             for node in nodes.lines() {

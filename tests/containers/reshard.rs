@@ -82,7 +82,7 @@ fn resharding_under_load_loses_nothing_and_counts_nothing_twice() {
                 "--cluster-to",
                 &ids[to],
                 "--cluster-slots",
-                "1500",
+                "500",
                 "--cluster-yes",
             ];
             eventually("all agree on the slots", || {
@@ -112,7 +112,7 @@ fn resharding_under_load_loses_nothing_and_counts_nothing_twice() {
         }
     }
     println!(
-        "measured: resharding 2 × 1500 slots: {total} units told and counted, none lost, none twice; redirects followed: {redirects:?}"
+        "measured: resharding 2 × 500 slots: {total} units told and counted, none lost, none twice; redirects followed: {redirects:?}"
     );
     let asked: u64 = redirects.iter().filter_map(|each| each.get("MOVED")).sum();
     assert!(asked > 0, "slots did move");
