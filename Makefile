@@ -5,7 +5,7 @@ SECONDS ?= 20
 MODULE := target/release/librl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run test lint doc bench instructions fuzz clean
+.PHONY: help deps build run test test-containers test-clients test-matrix soak memcheck lint doc bench instructions fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ run: build ## start a server with the module (PORT=6379, ARGS="further server op
 test: deps ## run the whole suite (REDIS_SERVER=path chooses the server)
 	cargo build --lib
 	RL_MODULE=target/debug/librl.so cargo test --workspace
+
+test-containers: deps ## images, failures and clients in containers (FULL=1 for every server; needs Docker)
+	@scripts/test-containers $(TESTS)
 
 lint: deps ## check format and lints
 	cargo fmt --all --check

@@ -1,1 +1,162 @@
+//! Every command on a million keys for a while, with a replica and the AOF on: `make soak`.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use redis::{Pipeline, RedisResult, Value};
+use rstest::rstest;
+
+use crate::fleet::{Fleet, Node};
+use crate::support::{Random, ask, eventually};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap())
+}
+
+/// One call on key `n`, whose kind of limit is always the same.
+fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
+    let cost = random.below(4);
+    let holder = random.below(3);
+    let line = match (n % 6, random.below(10)) {
+        (0, 0) => format!("RL.REFUND k:{n} {cost}"),
+        (1, 0) => format!("RL.PEEK k:{n} BUCKET 50 10 1h {cost}"),
+        (2, 0) => format!("RL.INSPECT k:{n}"),
+        (0, 1) => format!("RL.MULTI k:{n} SLIDE 50 1h 1 k:{} BUCKET 50 10 1h {cost}", n / 6 * 6 + 1),
+        (5, 0) => format!("RL.RELEASE k:{n} h{holder}"),
+        (0, _) => format!("RL.SLIDE k:{n} 50 1h {cost}"),
+        (1, _) => format!("RL.BUCKET k:{n} 50 10 1h {cost}"),
+        (2, _) => format!("RL.FIXED k:{n} 50 1h {cost}"),
+        (3, _) => format!("RL.EXACT k:{n} 5 1h 1"),
+        (4, _) => format!("RL.LEAK k:{n} 50 10 1h {cost}"),
+        _ => format!("RL.LEASE k:{n} 3 1h h{holder}"),
+    };
+    let mut words = line.split(' ');
+    let call = pipe.cmd(words.next().unwrap());
+    for word in words {
+        call.arg(word);
+    }
+}
+
+/// What is looked at once in a while: memory of the data, and the slowest of a hundred calls.
+struct Sample {
+    second: u64,
+    memory: [u64; 2],
+    p99_us: u64,
+    calls: u64,
+}
+
+fn dataset(node: &Node) -> u64 {
+    node.info("memory", "used_memory_dataset").parse().unwrap()
+}
+
+fn p99_us(node: &Node) -> u64 {
+    let mut con = node.connect().unwrap();
+    let mut times: Vec<u64> = (0..500)
+        .map(|n| {
+            let begin = Instant::now();
+            let _: Value = ask(&mut con, &format!("RL.SLIDE probe:{} 1000000 1h", n % 10));
+            sleep(Duration::from_millis(2));
+            begin.elapsed().as_micros() as u64 - 2000
+        })
+        .collect();
+    times.sort_unstable();
+    times[times.len() * 99 / 100]
+}
+
+#[rstest]
+#[ignore = "needs Docker: make soak"]
+fn a_long_mixed_load_leaves_memory_and_latency_flat() {
+    let (seconds, keys) = (setting("SOAK_SECONDS", 600), setting("SOAK_KEYS", 1_000_000));
+    // Per second and worker: enough to keep both cores busy, not to queue up.
+    let batches = setting("SOAK_RATE", 8_000) / 100;
+    let fleet = Fleet::new();
+    let aof = ["--appendonly", "yes", "--save", ""];
+    let [primary, replica] = &[fleet.server(&aof), fleet.server(&aof)];
+    replica.follow(primary);
+
+    let send = |from: u64, count: u64, random: &mut Random, con: &mut redis::Connection| -> u64 {
+        let mut pipe = Pipeline::new();
+        for n in 0..count {
+            let key = if from == u64::MAX { random.below(keys) } else { from + n };
+            add(&mut pipe, random, key);
+        }
+        let replies: RedisResult<Vec<Value>> = pipe.query(con);
+        let replies = replies.unwrap_or_else(|error| panic!("an error not explained: {error}"));
+        let errors = replies.iter().filter(|reply| matches!(reply, Value::ServerError(_))).count();
+        assert_eq!(errors, 0, "{replies:?}");
+        count
+    };
+    // Twice, so that calls of cost 0 and releases leave few keys unmade.
+    let mut con = primary.connect().unwrap();
+    let mut random = Random(7);
+    for _ in 0..2 {
+        for from in (0..keys).step_by(100) {
+            send(from, 100, &mut random, &mut con);
+        }
+    }
+
+    let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut samples = Vec::new();
+    scope(|scope| {
+        struct Ends<'a>(&'a AtomicBool);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, SeqCst);
+            }
+        }
+        let _ends = Ends(&stop);
+        for seed in 1..=2 {
+            let (stop, calls, send) = (&stop, &calls, &send);
+            scope.spawn(move || {
+                let (mut con, mut random) = (primary.connect().unwrap(), Random(seed));
+                while !stop.load(SeqCst) {
+                    let second = Instant::now() + Duration::from_secs(1);
+                    for _ in 0..batches {
+                        calls.fetch_add(send(u64::MAX, 100, &mut random, &mut con), SeqCst);
+                    }
+                    sleep(second.saturating_duration_since(Instant::now()));
+                }
+            });
+        }
+        let begin = Instant::now();
+        while begin.elapsed().as_secs() < seconds {
+            let p99_us = p99_us(primary);
+            let sample = Sample {
+                second: begin.elapsed().as_secs(),
+                memory: [primary, replica].map(dataset),
+                p99_us,
+                calls: calls.load(SeqCst),
+            };
+            println!(
+                "{:>4} s: {} calls, dataset {} and {} bytes, p99 {} µs",
+                sample.second, sample.calls, sample.memory[0], sample.memory[1], sample.p99_us
+            );
+            samples.push(sample);
+            sleep(Duration::from_secs((seconds / 40).max(1)));
+        }
+    });
+    assert_eq!(calls.load(SeqCst) > 0, true);
+    eventually("the replica has caught up", || replica.info("replication", "master_link_status") == "up");
+    primary.assert_same_as(replica);
+
+    // Flat: the last third beside the middle one. Exact logs and leases still fill up in the first.
+    let third = samples.len() / 3;
+    assert!(third > 0, "too short to compare");
+    let median = |part: &[Sample], of: &dyn Fn(&Sample) -> u64| {
+        let mut all: Vec<u64> = part.iter().map(of).collect();
+        all.sort_unstable();
+        all[all.len() / 2] as f64
+    };
+    let (middle, last) = (&samples[third..2 * third], &samples[2 * third..]);
+    let change = |of: &dyn Fn(&Sample) -> u64| median(last, of) / median(middle, of);
+    let (here, there) = (change(&|s| s.memory[0]), change(&|s| s.memory[1]));
+    let slower = change(&|s| s.p99_us);
+    println!(
+        "measured: soak of {seconds} s, {keys} keys, {} calls, replica and AOF on: dataset ×{here:.3} and ×{there:.3}, p99 ×{slower:.2} \
+         (median {} µs), digests equal, no errors",
+        calls.load(SeqCst), median(last, &|s| s.p99_us),
+    );
+    assert!(here < 1.03 && there < 1.03, "memory grows");
+    assert!(slower < 1.5 || median(last, &|s| s.p99_us) < 2000.0, "latency grows");
+}
