@@ -22,7 +22,10 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
         (0, 0) => format!("RL.REFUND k:{n} {cost}"),
         (1, 0) => format!("RL.PEEK k:{n} BUCKET 50 10 1h {cost}"),
         (2, 0) => format!("RL.INSPECT k:{n}"),
-        (0, 1) => format!("RL.MULTI k:{n} SLIDE 50 1h 1 k:{} BUCKET 50 10 1h {cost}", n / 6 * 6 + 1),
+        (0, 1) => format!(
+            "RL.MULTI k:{n} SLIDE 50 1h 1 k:{} BUCKET 50 10 1h {cost}",
+            n / 6 * 6 + 1
+        ),
         (5, 0) => format!("RL.RELEASE k:{n} h{holder}"),
         (0, _) => format!("RL.SLIDE k:{n} 50 1h {cost}"),
         (1, _) => format!("RL.BUCKET k:{n} 50 10 1h {cost}"),
@@ -67,7 +70,10 @@ fn p99_us(node: &Node) -> u64 {
 #[rstest]
 #[ignore = "needs Docker: make soak"]
 fn a_long_mixed_load_leaves_memory_and_latency_flat() {
-    let (seconds, keys) = (setting("SOAK_SECONDS", 600), setting("SOAK_KEYS", 1_000_000));
+    let (seconds, keys) = (
+        setting("SOAK_SECONDS", 600),
+        setting("SOAK_KEYS", 1_000_000),
+    );
     // Per second and worker: enough to keep both cores busy, not to queue up.
     let batches = setting("SOAK_RATE", 8_000) / 100;
     let fleet = Fleet::new();
@@ -78,12 +84,19 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     let send = |from: u64, count: u64, random: &mut Random, con: &mut redis::Connection| -> u64 {
         let mut pipe = Pipeline::new();
         for n in 0..count {
-            let key = if from == u64::MAX { random.below(keys) } else { from + n };
+            let key = if from == u64::MAX {
+                random.below(keys)
+            } else {
+                from + n
+            };
             add(&mut pipe, random, key);
         }
         let replies: RedisResult<Vec<Value>> = pipe.query(con);
         let replies = replies.unwrap_or_else(|error| panic!("an error not explained: {error}"));
-        let errors = replies.iter().filter(|reply| matches!(reply, Value::ServerError(_))).count();
+        let errors = replies
+            .iter()
+            .filter(|reply| matches!(reply, Value::ServerError(_)))
+            .count();
         assert_eq!(errors, 0, "{replies:?}");
         count
     };
@@ -137,7 +150,9 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
         }
     });
     assert_eq!(calls.load(SeqCst) > 0, true);
-    eventually("the replica has caught up", || replica.info("replication", "master_link_status") == "up");
+    eventually("the replica has caught up", || {
+        replica.info("replication", "master_link_status") == "up"
+    });
     primary.assert_same_as(replica);
 
     // Flat: the last third beside the middle one. Exact logs and leases still fill up in the first.
@@ -155,8 +170,12 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     println!(
         "measured: soak of {seconds} s, {keys} keys, {} calls, replica and AOF on: dataset ×{here:.3} and ×{there:.3}, p99 ×{slower:.2} \
          (median {} µs), digests equal, no errors",
-        calls.load(SeqCst), median(last, &|s| s.p99_us),
+        calls.load(SeqCst),
+        median(last, &|s| s.p99_us),
     );
     assert!(here < 1.03 && there < 1.03, "memory grows");
-    assert!(slower < 1.5 || median(last, &|s| s.p99_us) < 2000.0, "latency grows");
+    assert!(
+        slower < 1.5 || median(last, &|s| s.p99_us) < 2000.0,
+        "latency grows"
+    );
 }
