@@ -26,6 +26,7 @@ pub(crate) struct Verdict {
 }
 
 /// Decides one limit, and consumes if it allows.
+#[inline(always)]
 pub(crate) fn one(ctx: &Context, request: &Request, options: Options) -> Result<Decision, Failure> {
     let mut check = Check::evaluate(ctx, request, ctx.now_us(), options)?;
     if !options.peek && check.commit(ctx)? == Change::Unheard {
@@ -86,7 +87,7 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    #[inline]
+    #[inline(always)]
     fn evaluate(
         ctx: &Context,
         request: &'a Request,
@@ -114,7 +115,7 @@ impl<'a> Check<'a> {
     }
 
     /// Writes what the outcome leaves to be written.
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
         match self.outcome.next.take() {
             Some(next) => {
@@ -136,7 +137,7 @@ impl<'a> Check<'a> {
 }
 
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.
-#[inline]
+#[inline(always)]
 pub(crate) fn commit(
     ctx: &Context,
     key: &mut Key,

@@ -60,6 +60,7 @@ macro_rules! one_limit {
 }
 pub(super) use one_limit;
 
+#[inline(always)]
 pub(super) fn run(ctx: &Context, args: Args, algorithm: Algorithm) -> Result<(), Failure> {
     let (spec, options) = parse::single(algorithm, &mut args.words(2))?;
     let name = args.get(1);
@@ -67,6 +68,7 @@ pub(super) fn run(ctx: &Context, args: Args, algorithm: Algorithm) -> Result<(),
 }
 
 /// Runs one limit and replies with its five integers.
+#[inline(always)]
 pub(super) fn answer(
     ctx: &Context,
     request: &Request,

@@ -47,7 +47,7 @@ impl Key {
     }
 
     /// Reads the key as one of `algorithm`; it may be missing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&mut self, algorithm: Algorithm) -> Result<(), Failure> {
         if self.raw.is_null() {
             return Ok(());
@@ -83,7 +83,7 @@ impl Key {
     }
 
     /// The key's type is that of `algorithm`.
-    #[inline]
+    #[inline(always)]
     fn hold(&mut self, algorithm: Algorithm) -> Result<(), Error> {
         // SAFETY: the key is open, its type is ours, and the algorithm tells what such a type holds.
         unsafe {
@@ -92,7 +92,7 @@ impl Key {
                 Held::Live(Live::from_raw(value))
             } else {
                 let words = Words::from_raw(value);
-                let state = words.state()?;
+                let state = words.state_of(algorithm)?;
                 Held::Words(words, state)
             };
         }
@@ -115,7 +115,7 @@ impl Key {
     }
 
     /// Takes the step to the next state, in a key opened to write; `false` if there is none to be had.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn store(&mut self, next: Next) -> Result<bool, Error> {
         if let Next::Whole(state) = next {
             return self.put(state).map(|()| true);
@@ -133,7 +133,7 @@ impl Key {
     }
 
     /// Stores a state in place of whatever the key holds.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, state: State) -> Result<(), Error> {
         let algorithm = state.algorithm();
         let words = state.words();

@@ -259,6 +259,15 @@ impl State {
         }
     }
 
+    /// The same where the algorithm is known, which spares the search for it.
+    #[inline(always)]
+    pub fn decode_known(algorithm: Algorithm, words: &[u64]) -> Result<Self, Error> {
+        if words.first().map(|&first| tag(first) & !WIDE) == Some(algorithm.tag()) {
+            return Self::decode_as(algorithm, fields(words)?);
+        }
+        Self::decode(words)
+    }
+
     /// The whole state behind a version.
     #[must_use]
     pub fn blob(&self) -> Blob {
