@@ -8,24 +8,11 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rstest::{fixture, rstest};
-use support::{Five, Server, ask, ask_error, knows, module};
-
-fn bare() -> Server {
-    let mut config = vec!["save", "", "repl-diskless-sync-delay", "0"];
-    for directive in ["enable-debug-command", "enable-module-command"] {
-        if knows(directive) {
-            config.extend([directive, "yes"]);
-        }
-    }
-    Server::start_bare(&config, &[])
-}
+use support::{Five, Server, ask, ask_error, basics, module};
 
 #[fixture]
 fn server() -> Server {
-    let server = bare();
-    let path = module().to_str().unwrap();
-    let _: () = server.run("MODULE", &["LOAD", path, "throttle-compat", "yes"]);
-    server
+    Server::with_arguments(&["throttle-compat", "yes"])
 }
 
 #[rstest]
@@ -141,7 +128,7 @@ fn other_keys_are_refused_and_left_alone(server: Server) {
 #[case::no_value(&["throttle-compat"])]
 #[case::neither_yes_nor_no(&["throttle-compat", "maybe"])]
 fn other_module_arguments_are_refused(#[case] arguments: &[&str]) {
-    let server = bare();
+    let server = Server::start_bare(&basics(), &[]);
     let mut words = vec!["LOAD", module().to_str().unwrap()];
     words.extend(arguments);
     assert!(
