@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
 
 use crate::docker::{docker, image, try_docker};
-use crate::support::{Five, eventually, try_ask};
+use crate::support::{Five, ask, eventually, try_ask};
 
 pub struct Fleet {
     name: String,
@@ -134,7 +134,12 @@ impl Fleet {
         };
         create.extend(setup.words.iter().chain(announced));
         if inner_port == 6379 {
-            create.extend(["--enable-debug-command", "yes"]);
+            create.extend([
+                "--enable-debug-command",
+                "yes",
+                "--repl-diskless-sync-delay",
+                "0",
+            ]);
         }
         docker(&create);
         for (here, there) in setup.files {
@@ -272,7 +277,13 @@ impl Node {
             let offset = self.info("replication", "master_repl_offset");
             !offset.is_empty() && replica.info("replication", "slave_repl_offset") == offset
         });
-        let digests = [self, replica].map(|node| node.run::<String>("DEBUG DIGEST"));
+        let digests = [self, replica].map(|node| {
+            let mut con = node.connect().unwrap();
+            // A million keys take a while.
+            con.set_read_timeout(Some(Duration::from_secs(120)))
+                .unwrap();
+            ask::<String>(&mut con, "DEBUG DIGEST")
+        });
         assert_eq!(digests[0], digests[1], "both hold the same");
         assert_ne!(digests[0], "0".repeat(40), "and it is not nothing");
     }

@@ -149,10 +149,6 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
             sleep(Duration::from_secs((seconds / 40).max(1)));
         }
     });
-    assert_eq!(calls.load(SeqCst) > 0, true);
-    eventually("the replica has caught up", || {
-        replica.info("replication", "master_link_status") == "up"
-    });
     primary.assert_same_as(replica);
 
     // Flat: the last third beside the middle one. Exact logs and leases still fill up in the first.
