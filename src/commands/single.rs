@@ -22,7 +22,7 @@ macro_rules! one_limit {
 
         impl crate::redis::Command for $command {
             const NAME: &'static std::ffi::CStr = $name;
-            const FLAGS: &'static std::ffi::CStr = c"write deny-oom fast";
+            const FLAGS: &'static std::ffi::CStr = c"write fast";
             const ACL: &'static str = "write fast";
             const MIN_ARGS: usize = 2 + rl_core::Algorithm::$command.parameters();
             const DOCS: crate::redis::Docs = crate::redis::Docs {

@@ -114,22 +114,19 @@ impl Key {
         unsafe { api!(RedisModule_KeyType)(self.raw) == REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
-    /// Takes the step to the next state, in a key opened to write; `false` if there is none to be had.
+    /// Takes the step to the next state, in a key opened to write.
     #[inline(always)]
-    pub(crate) fn store(&mut self, next: Next) -> Result<bool, Error> {
+    pub(crate) fn store(&mut self, next: Next) -> Result<(), Error> {
         if let Next::Whole(state) = next {
-            return self.put(state).map(|()| true);
+            return self.put(state);
         }
         if let Held::Live(live) = &mut self.held
             && live.state().algorithm() == next.algorithm()
         {
             live.state_mut().advance(next);
-            return Ok(true);
+            return Ok(());
         }
-        match next.begin() {
-            Some(state) => self.put(state).map(|()| true),
-            None => Ok(false),
-        }
+        next.begin().map_or(Ok(()), |state| self.put(state))
     }
 
     /// Stores a state in place of whatever the key holds.
