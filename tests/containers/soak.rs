@@ -8,7 +8,7 @@ use redis::{Pipeline, RedisResult, Value};
 use rstest::rstest;
 
 use crate::fleet::{Fleet, Node};
-use crate::support::{Random, ask, eventually};
+use crate::support::{Random, ask};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
@@ -17,7 +17,7 @@ fn setting(name: &str, default: u64) -> u64 {
 /// One call on key `n`, whose kind of limit is always the same.
 fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
     let cost = random.below(4);
-    let holder = random.below(3);
+    let holder = random.below(2);
     let line = match (n % 6, random.below(10)) {
         (0, 0) => format!("RL.REFUND k:{n} {cost}"),
         (1, 0) => format!("RL.PEEK k:{n} BUCKET 50 10 1h {cost}"),
@@ -30,7 +30,7 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
         (0, _) => format!("RL.SLIDE k:{n} 50 1h {cost}"),
         (1, _) => format!("RL.BUCKET k:{n} 50 10 1h {cost}"),
         (2, _) => format!("RL.FIXED k:{n} 50 1h {cost}"),
-        (3, _) => format!("RL.EXACT k:{n} 5 1h 1"),
+        (3, _) => format!("RL.EXACT k:{n} 2 1h 1"),
         (4, _) => format!("RL.LEAK k:{n} 50 10 1h {cost}"),
         _ => format!("RL.LEASE k:{n} 3 1h h{holder}"),
     };
@@ -41,11 +41,11 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
     }
 }
 
-/// What is looked at once in a while: memory of the data, and the slowest of a hundred calls.
+/// What is looked at once in a while: memory of the data, and how long a call takes.
 struct Sample {
     second: u64,
     memory: [u64; 2],
-    p99_us: u64,
+    latency_us: [u64; 2],
     calls: u64,
 }
 
@@ -53,18 +53,19 @@ fn dataset(node: &Node) -> u64 {
     node.info("memory", "used_memory_dataset").parse().unwrap()
 }
 
-fn p99_us(node: &Node) -> u64 {
+/// The median and the 99th percentile of a call's time, from outside.
+fn latencies_us(node: &Node) -> [u64; 2] {
     let mut con = node.connect().unwrap();
     let mut times: Vec<u64> = (0..500)
         .map(|n| {
+            sleep(Duration::from_millis(2));
             let begin = Instant::now();
             let _: Value = ask(&mut con, &format!("RL.SLIDE probe:{} 1000000 1h", n % 10));
-            sleep(Duration::from_millis(2));
-            begin.elapsed().as_micros() as u64 - 2000
+            begin.elapsed().as_micros() as u64
         })
         .collect();
     times.sort_unstable();
-    times[times.len() * 99 / 100]
+    [50, 99].map(|percent| times[times.len() * percent / 100])
 }
 
 #[rstest]
@@ -74,8 +75,8 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
         setting("SOAK_SECONDS", 600),
         setting("SOAK_KEYS", 1_000_000),
     );
-    // Per second and worker: enough to keep both cores busy, not to queue up.
-    let batches = setting("SOAK_RATE", 8_000) / 100;
+    // Calls per second and worker: enough to keep a core busy, not to queue up.
+    let pause = Duration::from_secs(1) / (setting("SOAK_RATE", 5_000) / 100) as u32;
     let fleet = Fleet::new();
     let aof = ["--appendonly", "yes", "--save", ""];
     let [primary, replica] = &[fleet.server(&aof), fleet.server(&aof)];
@@ -100,10 +101,10 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
         assert_eq!(errors, 0, "{replies:?}");
         count
     };
-    // Twice, so that calls of cost 0 and releases leave few keys unmade.
+    // Often enough that calls of cost 0 and releases leave few keys unmade, and logs are full.
     let mut con = primary.connect().unwrap();
     let mut random = Random(7);
-    for _ in 0..2 {
+    for _ in 0..5 {
         for from in (0..keys).step_by(100) {
             send(from, 100, &mut random, &mut con);
         }
@@ -124,26 +125,24 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
             scope.spawn(move || {
                 let (mut con, mut random) = (primary.connect().unwrap(), Random(seed));
                 while !stop.load(SeqCst) {
-                    let second = Instant::now() + Duration::from_secs(1);
-                    for _ in 0..batches {
-                        calls.fetch_add(send(u64::MAX, 100, &mut random, &mut con), SeqCst);
-                    }
-                    sleep(second.saturating_duration_since(Instant::now()));
+                    let next = Instant::now() + pause;
+                    calls.fetch_add(send(u64::MAX, 100, &mut random, &mut con), SeqCst);
+                    sleep(next.saturating_duration_since(Instant::now()));
                 }
             });
         }
         let begin = Instant::now();
         while begin.elapsed().as_secs() < seconds {
-            let p99_us = p99_us(primary);
+            let latency_us = latencies_us(primary);
             let sample = Sample {
                 second: begin.elapsed().as_secs(),
                 memory: [primary, replica].map(dataset),
-                p99_us,
+                latency_us,
                 calls: calls.load(SeqCst),
             };
             println!(
-                "{:>4} s: {} calls, dataset {} and {} bytes, p99 {} µs",
-                sample.second, sample.calls, sample.memory[0], sample.memory[1], sample.p99_us
+                "{:>4} s: {} calls, dataset {} and {} bytes, median and p99 {:?} µs",
+                sample.second, sample.calls, sample.memory[0], sample.memory[1], sample.latency_us
             );
             samples.push(sample);
             sleep(Duration::from_secs((seconds / 40).max(1)));
@@ -162,16 +161,15 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     let (middle, last) = (&samples[third..2 * third], &samples[2 * third..]);
     let change = |of: &dyn Fn(&Sample) -> u64| median(last, of) / median(middle, of);
     let (here, there) = (change(&|s| s.memory[0]), change(&|s| s.memory[1]));
-    let slower = change(&|s| s.p99_us);
+    let [typical, slowest] = [0, 1].map(|n| change(&|s| s.latency_us[n]));
     println!(
-        "measured: soak of {seconds} s, {keys} keys, {} calls, replica and AOF on: dataset ×{here:.3} and ×{there:.3}, p99 ×{slower:.2} \
-         (median {} µs), digests equal, no errors",
+        "measured: soak of {seconds} s, {keys} keys, {} calls, replica and AOF on: dataset ×{here:.3} and ×{there:.3}, \
+         latency ×{typical:.2} (median, {} µs) and ×{slowest:.2} (p99, {} µs), digests equal, no errors",
         calls.load(SeqCst),
-        median(last, &|s| s.p99_us),
+        median(last, &|s| s.latency_us[0]),
+        median(last, &|s| s.latency_us[1]),
     );
-    assert!(here < 1.03 && there < 1.03, "memory grows");
-    assert!(
-        slower < 1.5 || median(last, &|s| s.p99_us) < 2000.0,
-        "latency grows"
-    );
+    assert!(here < 1.02 && there < 1.02, "memory grows");
+    // Something that piles up slows every call down; a neighbour on the machine slows down some.
+    assert!(typical < 2.0, "latency grows");
 }
