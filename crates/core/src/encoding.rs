@@ -312,6 +312,9 @@ impl<'a> Next<'a> {
         }
         match algorithm {
             Some(algorithm) if algorithm.is_live() => {
+                if u64::from_le_bytes(*first) != u64::from(tag) << WIDE_TIME_BITS {
+                    return Err(Error::DamagedState);
+                }
                 let bytes = &bytes[first.len()..];
                 if tag & STEP == 0 {
                     State::read_live(algorithm, bytes).map(Self::Whole)
@@ -326,7 +329,12 @@ impl<'a> Next<'a> {
                 let (words, _) = bytes.as_chunks();
                 let words: SmallVec<[u64; WIDE_WORDS]> =
                     words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-                State::decode(&words).map(Self::Whole)
+                let state = State::decode(&words)?;
+                // Equal states have equal bits: nothing but what we write is read.
+                match state.words() {
+                    Some(encoded) if encoded.words() == &words[..] => Ok(Self::Whole(state)),
+                    _ => Err(Error::DamagedState),
+                }
             }
         }
     }

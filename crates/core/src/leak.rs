@@ -3,6 +3,7 @@
 //!
 //! The queue is what a [`bucket`](crate::bucket) calls its debt; only the answer differs.
 
+use crate::bounds::MAX_TIME_US;
 use crate::decision::{Mode, Outcome, wait_ms};
 use crate::encoding::{Encoded, Fields};
 use crate::inspect::Field;
@@ -71,6 +72,7 @@ pub(crate) fn evaluate(
     cost: u64,
     mode: Mode,
 ) -> Outcome<State> {
+    let now_us = now_us.min(MAX_TIME_US);
     let queue = stored.map(|stored| &stored.0);
     let mut outcome = bucket::evaluate(&limit.0, queue, now_us, cost, mode);
     if outcome.decision.allowed {
