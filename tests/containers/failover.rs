@@ -68,6 +68,7 @@ fn a_killed_primary_costs_no_more_than_was_not_replicated(
             "measured: {kind:?}, behind {behind}: promoted {:.1} s after the kill",
             took.as_secs_f64()
         );
+        safe.stop_confirming();
         for tally in both {
             tally.go_on();
         }

@@ -18,6 +18,8 @@ pub struct Tally {
     pub limit: u64,
     /// Whether a call counts as told only when a replica has it too (`WAIT 1`).
     safe: bool,
+    /// Whether to confirm at all: without a replica, nothing can be.
+    confirms: AtomicBool,
     allowed: Vec<AtomicU64>,
     denied: Vec<AtomicU64>,
     /// Calls whose answer never came: counted by the server, or not.
@@ -36,6 +38,7 @@ impl Tally {
         Self {
             limit,
             safe: false,
+            confirms: AtomicBool::new(true),
             allowed: zeroes(),
             denied: zeroes(),
             unanswered: zeroes(),
@@ -85,7 +88,7 @@ impl Tally {
                 let five: Five = from_redis_value(reply).unwrap();
                 if five.0 == 0 {
                     self.denied[n].fetch_add(1, SeqCst);
-                } else if !self.safe || confirmed(caller, key) {
+                } else if !self.safe || self.confirms.load(SeqCst) && confirmed(caller, key) {
                     self.allowed[n].fetch_add(1, SeqCst);
                 } else {
                     self.unanswered[n].fetch_add(1, SeqCst);
@@ -107,6 +110,11 @@ impl Tally {
         eventually("the load holds", || {
             self.held.load(SeqCst) == self.workers.load(SeqCst)
         });
+    }
+
+    /// From now on there is no replica to wait for: nothing more counts as told.
+    pub fn stop_confirming(&self) {
+        self.confirms.store(false, SeqCst);
     }
 
     pub fn go_on(&self) {
