@@ -19,24 +19,20 @@ const WINDOW_MS: i64 = 600_000;
 fn a_promoted_replica_with_a_wrong_clock_keeps_the_clock_promise(#[case] seconds: i64) {
     let folder = std::env::temp_dir().join(format!("rl-clock-{}-{seconds}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let (library, offset) = (folder.join("clock.so"), folder.join("offset"));
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock.c");
+    let library = folder.join("clock.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/containers/clock.c");
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
         .arg(&library)
         .arg(source)
         .status();
     assert!(compiled.unwrap().success());
-    std::fs::write(&offset, seconds.to_ne_bytes()).unwrap();
 
     let fleet = Fleet::new();
     let primary = fleet.server(&[]);
     let replica = fleet.start(Setup {
-        env: &["LD_PRELOAD=/clock.so", "RL_TEST_CLOCK=/offset"],
-        files: &[
-            (library.to_str().unwrap(), "/clock.so"),
-            (offset.to_str().unwrap(), "/offset"),
-        ],
+        env: &["LD_PRELOAD=/clock.so", &format!("RL_TEST_CLOCK={seconds}")],
+        files: &[(library.to_str().unwrap(), "/clock.so")],
         ..Setup::default()
     });
     let [here, there] = [&primary, &replica].map(|node| node.run::<(i64, i64)>("TIME").0);

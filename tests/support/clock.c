@@ -39,11 +39,3 @@ int gettimeofday(struct timeval *time, void *zone) {
     time->tv_usec = now.tv_nsec / 1000;
     return 0;
 }
-
-/* Replication's timeouts read this one. */
-time_t time(time_t *into) {
-    struct timespec now;
-    if (clock_gettime(CLOCK_REALTIME, &now) != 0) return -1;
-    if (into) *into = now.tv_sec;
-    return now.tv_sec;
-}
