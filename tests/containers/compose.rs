@@ -5,7 +5,7 @@ use std::process::Command;
 use rstest::rstest;
 
 use crate::docker::{docker, image, output};
-use crate::support::eventually;
+use crate::patience::eventually;
 
 struct Project {
     file: &'static str,

@@ -8,7 +8,8 @@ use rstest::rstest;
 
 use crate::callers::Primary;
 use crate::load::{Ends, Tally};
-use crate::support::eventually;
+use crate::patience::eventually;
+
 use crate::topology::{Kind, Topology};
 
 #[rstest]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
 
 use crate::docker::{docker, image, try_docker};
-use crate::support::{Five, ask, eventually, try_ask};
+use crate::patience::eventually;
+use crate::support::{Five, ask, try_ask};
 
 pub struct Fleet {
     name: String,

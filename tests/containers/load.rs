@@ -9,7 +9,8 @@ use std::time::Duration;
 use redis::{Cmd, RedisError, Value, cmd, from_redis_value};
 
 use crate::callers::Caller;
-use crate::support::{Five, Random, eventually};
+use crate::patience::eventually;
+use crate::support::{Five, Random};
 
 /// What the callers of some keys were told. Every key has the same limit, over a window that does not end
 /// while a test runs: so the sum of what was allowed is what the server must remember.

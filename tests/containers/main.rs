@@ -15,6 +15,7 @@ mod callers;
 mod docker;
 mod fleet;
 mod load;
+mod patience;
 mod topology;
 
 mod clock;

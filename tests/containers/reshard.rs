@@ -9,7 +9,8 @@ use rstest::rstest;
 
 use crate::callers::{Caller, Cluster, slot};
 use crate::fleet::Fleet;
-use crate::support::{Random, eventually};
+use crate::patience::eventually;
+use crate::support::Random;
 use crate::topology::{CLUSTER, join_cluster};
 
 const TAGS: usize = 300;

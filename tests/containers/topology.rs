@@ -2,7 +2,7 @@
 
 use crate::callers::slot;
 use crate::fleet::{Fleet, Node};
-use crate::support::eventually;
+use crate::patience::eventually;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

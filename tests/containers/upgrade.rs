@@ -9,7 +9,7 @@ use crate::callers::Primary;
 use crate::docker::{image, old_image};
 use crate::fleet::{Fleet, Node, Setup};
 use crate::load::{Ends, Tally};
-use crate::support::eventually;
+use crate::patience::eventually;
 
 /// Hands over in order: nothing that was told is lost.
 fn hand_over(from: &Node, to: &Node) {
