@@ -205,7 +205,10 @@ fn a_rewrite_in_the_middle_of_mixed_calls_misses_nothing(#[case] preamble: &str)
         );
         mixed_calls(&mut con, &mut random, 300);
         if round == 2 || round == 4 {
-            let _: () = server.run("BGREWRITEAOF", &[]);
+            eventually("a rewrite is begun", || {
+                // Not while another one runs.
+                server.has_command(&["BGREWRITEAOF"])
+            });
         }
     }
     eventually("rewritten", || {

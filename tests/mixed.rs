@@ -351,6 +351,9 @@ fn asks(random: &mut Random, keys: &[Key]) -> Vec<Ask> {
 fn every_answer_is_as_the_model_says(#[values(1, 2, 3, 4)] seed: u64) {
     let mut random = Random(seed * 1_000_003);
     let frozen = Frozen::with(&["hz", "100"]);
+    if frozen.cannot_be_tested() {
+        return;
+    }
     let mut con = frozen.server.connect();
     let mut keys = keys(&mut random);
     let mut now_us = NOON_US;

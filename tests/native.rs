@@ -25,11 +25,11 @@ const STATES: [&str; 11] = [
     "RL.SLIDE wide-slide 9007199254740991 3650d 9007199254740990",
     "RL.SLIDE precise-slide 10 1h 4 PRECISION 10",
     "RL.SLIDE wide-precise-slide 9007199254740991 3650d 9007199254740990 PRECISION 64",
-    "RL.BUCKET bucket 10 1 1h 4",
+    "RL.BUCKET bucket 10 10 1h 4",
     "RL.BUCKET wide-bucket 9007199254740991 1 3650d 9007199254740990",
     "RL.FIXED fixed 10 3650d 4",
     "RL.EXACT exact 10 1h 4",
-    "RL.LEAK leak 10 1 1h 4",
+    "RL.LEAK leak 10 10 1h 4",
     "RL.LEAK wide-leak 9007199254740991 1 3650d 9007199254740990",
     "RL.LEASE lease 10 1h holder 4",
 ];

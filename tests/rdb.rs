@@ -7,6 +7,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use redis::Value;
 use rstest::rstest;
 use support::{Five, Server, ask};
 
@@ -106,31 +107,78 @@ type Fixture = (
     &'static [(&'static str, &'static str, &'static str)],
 );
 
-const FIXTURES: [Fixture; 1] = [(
-    "v1",
-    &[
-        (
-            "slide",
-            "rl-slide-",
-            "1a1f12c7fc96cbb48d64636871c99ec0d6a68ae1",
-        ),
-        (
-            "slide:wide",
-            "rl-slide-",
-            "ba38f3353cdb8e2842df373e2abad6f6b634f126",
-        ),
-        (
-            "bucket",
-            "rl-bucket",
-            "842ffd3a4b678bc3f3ddcd37d5474680d8e356c9",
-        ),
-        (
-            "bucket:wide",
-            "rl-bucket",
-            "e4a2a13ed8de9bb807e6206f63de77d0538e3489",
-        ),
-    ],
-)];
+const FIXTURES: [Fixture; 2] = [
+    (
+        "v1",
+        &[
+            (
+                "slide",
+                "rl-slide-",
+                "1a1f12c7fc96cbb48d64636871c99ec0d6a68ae1",
+            ),
+            (
+                "slide:wide",
+                "rl-slide-",
+                "ba38f3353cdb8e2842df373e2abad6f6b634f126",
+            ),
+            (
+                "bucket",
+                "rl-bucket",
+                "842ffd3a4b678bc3f3ddcd37d5474680d8e356c9",
+            ),
+            (
+                "bucket:wide",
+                "rl-bucket",
+                "e4a2a13ed8de9bb807e6206f63de77d0538e3489",
+            ),
+        ],
+    ),
+    (
+        "v1-family",
+        &[
+            (
+                "precise",
+                "rl-slide-",
+                "dcd5c3e2c23c707581aa4b378d89af49b9ac47d7",
+            ),
+            (
+                "precise:wide",
+                "rl-slide-",
+                "67b5984b08514694d636896abcb23f0164c35bc8",
+            ),
+            (
+                "fixed",
+                "rl-fixed-",
+                "693531a5900661894e4b8ab89f32ca6eee28062d",
+            ),
+            (
+                "fixed:wide",
+                "rl-fixed-",
+                "b33d270323ae9e922c3c418e4e06f72ee836ba11",
+            ),
+            (
+                "leak",
+                "rl-leak--",
+                "8f306e476267b651bf9e81736d504bce2e1a1e9f",
+            ),
+            (
+                "leak:wide",
+                "rl-leak--",
+                "8b68911faf0bbdebbd107b6d9c1eca74cf311b7c",
+            ),
+            (
+                "exact",
+                "rl-exact-",
+                "0402274c67eb48fee76d0f8d792029a52c24399c",
+            ),
+            (
+                "lease",
+                "rl-lease-",
+                "3f88821c613debd7dd2301f94b62314784c9040b",
+            ),
+        ],
+    ),
+];
 
 fn assert_means_the_same(server: &Server, keys: &[(&str, &str, &str)]) {
     assert_eq!(server.run::<i64>("DBSIZE", &[]), keys.len() as i64);
@@ -142,6 +190,21 @@ fn assert_means_the_same(server: &Server, keys: &[(&str, &str, &str)]) {
     }
 }
 
+/// Not only the same bits: the same usage.
+fn assert_goes_on(server: &Server) {
+    let mut con = server.connect();
+    if ask::<i64>(&mut con, "EXISTS exact") == 0 {
+        return;
+    }
+    let shown: Vec<Value> = ask(&mut con, "RL.INSPECT exact");
+    assert!(shown.contains(&Value::Int(1000 - 17)), "{shown:?}");
+    for (holder, held) in [(1, 1), (2, 0), (3, 1)] {
+        let line = format!("RL.RELEASE lease holder:{holder}");
+        assert_eq!(ask::<i64>(&mut con, &line), held, "{line}");
+    }
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND leak 500"), 123);
+}
+
 #[rstest]
 fn every_shipped_rdb_still_loads() {
     for (version, keys) in FIXTURES {
@@ -150,6 +213,7 @@ fn every_shipped_rdb_still_loads() {
         fs::copy(fixture(version, "dump.rdb"), server.path("dump.rdb")).unwrap();
         server.start_again();
         assert_means_the_same(&server, keys);
+        assert_goes_on(&server);
     }
 }
 
@@ -167,6 +231,7 @@ fn every_shipped_aof_still_loads() {
         .unwrap();
         server.start_again();
         assert_means_the_same(&server, keys);
+        assert_goes_on(&server);
     }
 }
 

@@ -6,7 +6,8 @@ use libfuzzer_sys::fuzz_target;
 use rl_core::{Algorithm, Mode, parse};
 
 fuzz_target!(|input: &[u8]| {
-    let words = || input.split(|&byte| byte == b' ' || byte == 0);
+    let words: Vec<&[u8]> = input.split(|&byte| byte == b' ' || byte == 0).collect();
+    let words = || words.iter().copied();
 
     for &algorithm in Algorithm::ALL {
         if let Ok((spec, _)) = parse::single(algorithm, &mut words()) {

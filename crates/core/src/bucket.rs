@@ -134,7 +134,11 @@ impl State {
         let expires_in_s = to_u64(share.div_ceil((self.debt >> 8).max(1))) + 1;
         let left = Self {
             debt,
-            expires_in_s: expires_in_s.min(self.expires_in_s),
+            // Of a time that was cut short, the share is unknown.
+            expires_in_s: match self.expires_in_s {
+                FOR_EVER_S => FOR_EVER_S,
+                known => expires_in_s.min(known),
+            },
             ..*self
         };
         (given, Some(left))

@@ -7,7 +7,7 @@ use crate::bounds::{self, MAX_PERIOD_MS, MAX_TIME_US};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
 use crate::encoding::{Blob, varint};
 use crate::inspect::Field;
-use crate::log::{Log, MAX_ENTRIES};
+use crate::log::Log;
 use crate::{Error, parse};
 
 pub(crate) const NAME: &str = "EXACT";
@@ -16,7 +16,7 @@ pub(crate) const TAG: u8 = 5;
 pub(crate) const PARAMETERS: usize = 2;
 
 /// Largest limit that a log is kept for.
-pub const MAX_LIMIT: u64 = MAX_ENTRIES;
+pub const MAX_LIMIT: u64 = 1_000_000;
 
 const MAX_PERIOD_US: u64 = MAX_PERIOD_MS * 1000;
 

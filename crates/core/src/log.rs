@@ -15,9 +15,9 @@ const CHUNK_BYTES: usize = 512;
 /// Longest entry: two varints.
 const ENTRY_BYTES: usize = 20;
 
-/// A log this long merges what comes next into its last entry. Only forced units get so far, because a
-/// limit is at most as large.
-pub(crate) const MAX_ENTRIES: u64 = 1_000_000;
+/// A log this long merges what comes next into its last entry. Only forced units get so far: a limit is at
+/// most so much smaller as a chunk can hold that is partly over.
+pub(crate) const MAX_ENTRIES: u64 = 1_000_000 + CHUNK_BYTES as u64;
 
 /// Chunks dropped by one call at most, so that no call pauses.
 const DROPS: usize = 16;

@@ -4,7 +4,7 @@
 
 mod key;
 
-use key::{bucket, slide};
+use key::{bucket, exact, fixed, leak, lease, parts, slide};
 use proptest::prelude::*;
 use rl_core::parse::{self, MAX_LIMITS, Options, Spec};
 use rl_core::{Algorithm, Error, Limit, MAX_COUNT, MAX_PERIOD_MS};
@@ -320,9 +320,132 @@ fn keys_are_found_as_far_as_the_words_make_sense() {
     }
 }
 
+#[test]
+fn every_algorithm_reads_its_parameters() {
+    use Algorithm::{Exact, Fixed, Leak, Lease};
+    for (algorithm, line, limit, cost) in [
+        (Fixed, "100 1d", fixed(100, 86_400_000), 1),
+        (Exact, "100 1m 3", exact(100, 60_000), 3),
+        (Leak, "50 10 1s 2", leak(50, 10, 1000), 2),
+        (Lease, "5 30 worker-1", lease(5, 30_000, b"worker-1"), 1),
+        (Lease, "5 30 worker-1 2", lease(5, 30_000, b"worker-1"), 2),
+        // A holder may be called like anything.
+        (Lease, "5 30 PEEK", lease(5, 30_000, b"PEEK"), 1),
+        (Lease, "5 30 PRECISION 2", lease(5, 30_000, b"PRECISION"), 2),
+        (Lease, "5 30 7", lease(5, 30_000, b"7"), 1),
+    ] {
+        assert_eq!(
+            single(algorithm, line),
+            Ok((spec(limit, cost), NONE)),
+            "{line}"
+        );
+        let line = format!("k {} {line}", algorithm.name());
+        let given = if cost == 1 { " 1" } else { "" };
+        let line = line + given;
+        assert_eq!(
+            multi(&words(&line)),
+            Ok((vec![(0, spec(limit, cost))], NONE)),
+            "{line}"
+        );
+        assert_eq!(multi_keys(&words(&line)), [0]);
+    }
+    for (algorithm, line, error) in [
+        (Fixed, "x 60", Error::Limit),
+        (Fixed, "1 0", Error::Window),
+        (Exact, "x 60", Error::LogLimit),
+        (Exact, "1000001 60", Error::LogLimit),
+        (Exact, "1 3651d", Error::Window),
+        (Leak, "x 1 60", Error::Capacity),
+        (Leak, "1 0 60", Error::Rate),
+        (Leak, "1 x 60", Error::Rate),
+        (Leak, "1 1 0", Error::Period),
+        (Lease, "x 60 a", Error::Limit),
+        (Lease, "1 0 a", Error::Ttl),
+        (Lease, "1 60", Error::IncompleteSpec),
+        (Lease, "1 60 a x", Error::Cost),
+        (Exact, "1", Error::IncompleteSpec),
+        (Leak, "1 1", Error::IncompleteSpec),
+    ] {
+        assert_eq!(single(algorithm, line), Err(error), "{algorithm:?} {line}");
+    }
+    let empty = parse::single(Lease, &mut [&b"1"[..], b"60", b""].into_iter());
+    assert_eq!(empty, Err(Error::Holder));
+    let odd = parse::single(Lease, &mut [&b"1"[..], b"60", b"\0 \xff"].into_iter());
+    assert_eq!(odd, Ok((spec(lease(1, 60_000, b"\0 \xff"), 1), NONE)));
+}
+
+#[test]
+fn a_precision_stands_behind_the_cost_in_any_order() {
+    let precise = |cost| spec(parts(100, 60_000, 10), cost);
+    for (line, cost, options) in [
+        ("100 60 PRECISION 10", 1, NONE),
+        ("100 60 5 precision 10", 5, NONE),
+        ("100 60 5 PRECISION 10 PEEK", 5, PEEK),
+        ("100 60 5 FORCE Precision 10", 5, FORCE),
+        ("100 60 PEEK PRECISION 10 FORCE", 1, options(true, true)),
+        ("100 60 PRECISION 3 PRECISION 10", 1, NONE),
+    ] {
+        let expected = Ok((precise(cost), options));
+        assert_eq!(single(Algorithm::Slide, line), expected, "{line}");
+    }
+    for (line, error) in [
+        ("100 60 PRECISION", Error::Precision),
+        ("100 60 PRECISION 0", Error::Precision),
+        ("100 60 PRECISION 65", Error::Precision),
+        ("100 60 PRECISION 256", Error::Precision),
+        ("100 60 PRECISION 257", Error::Precision),
+        ("100 60 PRECISION x", Error::Precision),
+        ("100 60 PRECISION PEEK", Error::Precision),
+        ("100 60 PRECISION 10 5", Error::UnknownOption),
+    ] {
+        assert_eq!(single(Algorithm::Slide, line), Err(error), "{line}");
+    }
+    for algorithm in [Algorithm::Fixed, Algorithm::Exact] {
+        let refused = single(algorithm, "100 60 1 PRECISION 10");
+        assert_eq!(refused, Err(Error::UnknownOption), "{algorithm:?}");
+    }
+}
+
+#[test]
+fn among_several_limits_a_precision_belongs_to_the_one_before() {
+    let line = "a SLIDE 100 60 1 PRECISION 10 b FIXED 5 60 1 c SLIDE 7 60 2 PRECISION 2 PEEK";
+    let specs = vec![
+        (0, spec(parts(100, 60_000, 10), 1)),
+        (7, spec(fixed(5, 60_000), 1)),
+        (12, spec(parts(7, 60_000, 2), 2)),
+    ];
+    assert_eq!(multi(&words(line)), Ok((specs, PEEK)));
+    assert_eq!(multi_keys(&words(line)), [0, 7, 12]);
+    for (line, error) in [
+        ("a SLIDE 1 60 1 PRECISION", Error::Precision),
+        ("a SLIDE 1 60 1 PRECISION 65", Error::Precision),
+        ("a SLIDE 1 60 1 PRECISION b SLIDE 1 60 1", Error::Precision),
+        ("a FIXED 1 60 1 PRECISION 2", Error::UnknownAlgorithm),
+        ("a SLIDE 1 60 1 PEEK PRECISION 2", Error::UnknownAlgorithm),
+    ] {
+        assert_eq!(multi(&words(line)), Err(error), "{line}");
+    }
+}
+
+#[test]
+fn a_key_may_be_called_precision() {
+    let line = "PRECISION SLIDE 1 60 1 PRECISION 3 PRECISION SLIDE 2 60 1 PRECISION lease 3 60 h 1 PRECISION EXACT 4 60 1";
+    let (specs, _) = multi(&words(line)).unwrap();
+    let limits: Vec<_> = specs.iter().map(|(_, spec)| spec.limit).collect();
+    let expected = [
+        parts(1, 60_000, 3),
+        slide(2, 60_000),
+        lease(3, 60_000, b"h"),
+        exact(4, 60_000),
+    ];
+    assert_eq!(limits, expected);
+    assert_eq!(multi_keys(&words(line)), [0, 7, 12, 18]);
+}
+
 /// Words that mean something somewhere, and some that do not.
 fn word() -> impl Strategy<Value = Vec<u8>> {
-    let known = words("SLIDE BUCKET bucket PEEK force 0 1 60s 1m x");
+    let known =
+        words("SLIDE BUCKET bucket PEEK force 0 1 60s 1m x FIXED LEAK EXACT lease PRECISION 2");
     prop_oneof![
         9 => proptest::sample::select(known).prop_map(<[u8]>::to_vec),
         1 => proptest::collection::vec(any::<u8>(), 0..20),
@@ -334,18 +457,33 @@ fn limit() -> impl Strategy<Value = (Vec<u8>, Spec<'static>, String)> {
     let number = || prop_oneof![1..1000u64, 1..=MAX_COUNT];
     (
         word(),
-        any::<bool>(),
+        0..7u8,
         number(),
         number(),
         1..=MAX_PERIOD_MS,
         number(),
     )
-        .prop_map(|(key, slides, size, refill, ms, cost)| {
-            let (limit, text) = match slides {
-                true => (slide(size, ms), format!("Slide {size} {ms}ms {cost}")),
-                false => (
-                    bucket(size, refill, ms),
-                    format!("Bucket {size} {refill} {ms}ms {cost}"),
+        .prop_map(|(key, which, size, flow, ms, cost)| {
+            let (logged, n) = (size % 1_000_001, 2 + (flow % 63) as u8);
+            let (limit, text) = match which {
+                0 => (slide(size, ms), format!("Slide {size} {ms}ms {cost}")),
+                1 => (
+                    parts(size, ms, n),
+                    format!("Slide {size} {ms}ms {cost} Precision {n}"),
+                ),
+                2 => (
+                    bucket(size, flow, ms),
+                    format!("Bucket {size} {flow} {ms}ms {cost}"),
+                ),
+                3 => (fixed(size, ms), format!("FIXED {size} {ms}ms {cost}")),
+                4 => (
+                    leak(size, flow, ms),
+                    format!("leak {size} {flow} {ms}ms {cost}"),
+                ),
+                5 => (exact(logged, ms), format!("Exact {logged} {ms}ms {cost}")),
+                _ => (
+                    lease(size, ms, b"SLIDE"),
+                    format!("LEASE {size} {ms}ms SLIDE {cost}"),
                 ),
             };
             (key, spec(limit, cost), text)
