@@ -8,7 +8,7 @@ COPY Cargo.toml Cargo.lock ./
 COPY crates crates
 COPY benches benches
 COPY src src
-RUN cargo build --release --locked -p rl-client --example gateway
+RUN cargo build --release --locked -p rl-client --features sentinel --example gateway
 
 FROM ${RUN_IMAGE}
 COPY --from=build /src/target/release/examples/gateway /usr/local/bin/gateway
