@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rstest::{fixture, rstest};
-use support::{Five, Server, ask, ask_error, basics, module};
+use support::{Five, Server, ask, ask_error, basics, eventually, module};
 
 #[fixture]
 fn server() -> Server {
@@ -136,7 +136,9 @@ fn other_module_arguments_are_refused(#[case] arguments: &[&str]) {
             .error("MODULE", &words)
             .contains("Error loading the extension")
     );
-    assert!(server.log().contains("throttle-compat yes|no"));
+    eventually("the log says why", || {
+        server.log().contains("throttle-compat yes|no")
+    });
 }
 
 #[rstest]

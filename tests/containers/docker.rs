@@ -13,6 +13,14 @@ pub fn old_image() -> String {
         .expect("RL_OLD_IMAGE is not set: run these by `make test-containers`")
 }
 
+/// Marks all that a run makes, so that it can be found and removed.
+pub fn label() -> String {
+    format!(
+        "rl-test={}",
+        std::env::var("RL_TEST_RUN").unwrap_or_default()
+    )
+}
+
 pub fn docker(args: &[&str]) -> String {
     try_docker(args).unwrap_or_else(|error| panic!("docker {}: {error}", args.join(" ")))
 }

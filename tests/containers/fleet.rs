@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
 
-use crate::docker::{docker, image, try_docker};
+use crate::docker::{docker, image, label, try_docker};
 use crate::patience::eventually;
 use crate::support::{Five, ask, try_ask};
 
@@ -44,11 +44,12 @@ impl Fleet {
             std::process::id(),
             NUMBER.fetch_add(1, Relaxed)
         );
+        let label = label();
         docker(&[
             "network",
             "create",
             "--label",
-            "rl-test",
+            &label,
             &format!("{name}-front"),
         ]);
         let back = format!("{name}-back");
@@ -61,7 +62,7 @@ impl Fleet {
             "network",
             "create",
             "--label",
-            "rl-test",
+            &label,
             "--internal",
             "--subnet",
             &subnet,
@@ -110,12 +111,13 @@ impl Fleet {
         let image = setup.image.map_or_else(image, str::to_owned);
         let front = format!("{}-front", self.name);
         let publish = format!("127.0.0.1::{inner_port}");
+        let label = label();
         let mut create = vec![
             "create",
             "--name",
             &node.name,
             "--label",
-            "rl-test",
+            &label,
             "--network",
             &front,
             "-p",

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use crate::docker::{docker, image};
+use crate::docker::{docker, image, label};
 use crate::fleet::Fleet;
 use crate::support::Five;
 
@@ -32,7 +32,7 @@ fn further_words_are_options_of_the_server_and_other_programs_run_as_they_are() 
         "run",
         "--rm",
         "--label",
-        "rl-test",
+        &label(),
         &image(),
         "echo",
         "hello",
