@@ -31,14 +31,9 @@ pub enum Error {
     #[error("wrong configuration: {0}")]
     Config(#[source] RedisError),
 
-    /// The server cannot be reached or used; only [`Builder::build`](crate::Builder::build) and calls without a
-    /// failure mode say so.
+    /// The server cannot be reached, or does not answer in time. Only calls that have no failure mode say so.
     #[error("the server is not available: {0}")]
     Unavailable(#[source] RedisError),
-
-    /// The server did not answer in time; only calls without a failure mode say so.
-    #[error("the server did not answer in time")]
-    Timeout,
 }
 
 /// Whether an error is the caller's doing; all others are faults, to be met by the failure mode.

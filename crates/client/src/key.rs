@@ -1,6 +1,11 @@
-//! Keys: hash tags that keep limits together, and the slots they fall into.
+//! Keys: hash tags that keep limits together, the slots they fall into, and keys with their limits.
 
 use std::fmt::Display;
+use std::hash::{Hash, Hasher};
+
+use quick_cache::Equivalent;
+
+use crate::Limit;
 
 /// Slots of a Redis Cluster.
 pub(crate) const SLOTS: u16 = 16384;
@@ -38,6 +43,38 @@ fn crc16(bytes: &[u8]) -> u16 {
             }
         })
     })
+}
+
+/// A key under a limit: what caches go by. With the limit a part of it, another limit is honoured at once.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Limited {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) limit: Limit,
+}
+
+impl Hash for Limited {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        LimitedRef(&self.key, &self.limit).hash(state);
+    }
+}
+
+/// The same, to look up without owning.
+#[derive(Clone, Copy, Hash)]
+pub(crate) struct LimitedRef<'a>(pub(crate) &'a [u8], pub(crate) &'a Limit);
+
+impl LimitedRef<'_> {
+    pub(crate) fn to_owned(self) -> Limited {
+        Limited {
+            key: self.0.into(),
+            limit: self.1.clone(),
+        }
+    }
+}
+
+impl Equivalent<Limited> for LimitedRef<'_> {
+    fn equivalent(&self, other: &Limited) -> bool {
+        *self.0 == *other.key && *self.1 == other.limit
+    }
 }
 
 #[cfg(test)]
