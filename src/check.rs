@@ -3,11 +3,11 @@
 //! One limit and several take the same steps, on a [`Check`] each; RL.PEEK leaves out the commit.
 
 use rl_core::parse::{Options, Spec};
-use rl_core::{Decision, Mode, NEVER, Outcome, State};
+use rl_core::{Decision, Expiry, Mode, NEVER, Next, Outcome};
 use smallvec::SmallVec;
 
 use crate::failure::Failure;
-use crate::redis::{Arg, Content, Context, Key};
+use crate::redis::{Arg, Context, Key};
 use crate::replicate;
 
 /// Calls of up to this many limits allocate nothing.
@@ -16,7 +16,7 @@ pub(crate) const INLINE: usize = 8;
 /// A limit to be checked on a key.
 pub(crate) struct Request<'a> {
     pub(crate) name: Arg<'a>,
-    pub(crate) spec: Spec,
+    pub(crate) spec: Spec<'a>,
 }
 
 /// The answer of all limits together.
@@ -70,7 +70,7 @@ pub(crate) fn all(
 
 /// What a commit wrote.
 #[derive(PartialEq, Eq)]
-enum Change {
+pub(crate) enum Change {
     Nothing,
     /// A change that replicas and the AOF received.
     Sent,
@@ -82,8 +82,7 @@ enum Change {
 struct Check<'a> {
     request: &'a Request<'a>,
     key: Key,
-    stored: Option<State>,
-    outcome: Outcome,
+    outcome: Outcome<Next<'a>>,
 }
 
 impl<'a> Check<'a> {
@@ -100,61 +99,71 @@ impl<'a> Check<'a> {
         } else {
             Key::open_to_read(ctx, request.name)
         };
-        let stored = match key.read(limit.algorithm())? {
-            Content::Empty => None,
-            Content::State(state) => Some(state),
-            Content::OtherAlgorithm(holds) => {
-                let asked = limit.algorithm();
-                return Err(Failure::OtherAlgorithm { holds, asked });
-            }
-            Content::OtherType => return Err(rl_core::Error::WrongType.into()),
-        };
+        key.read(limit.algorithm())?;
         let mode = if options.force {
             Mode::Force
         } else {
             Mode::Check
         };
-        let outcome = limit.evaluate(stored.as_ref(), now_us, *cost, mode)?;
+        let outcome = limit.evaluate(key.state(), now_us, *cost, mode)?;
         Ok(Self {
             request,
             key,
-            stored,
             outcome,
         })
     }
 
-    /// Writes what the outcome leaves to be written: value, expiry, replicas and AOF, watchers.
+    /// Writes what the outcome leaves to be written.
     #[inline]
     fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
-        let Some(next) = &self.outcome.next else {
-            return Ok(Change::Nothing);
-        };
-        let (name, state) = (self.request.name, next.encode());
-        let expiry = self.outcome.expiry;
-        let expire_at_ms = expiry.at_ms as i64;
-        let listened_to = replicate::is_listened_to();
-        self.key.store(next.algorithm(), &state)?;
-        // Somebody may have set another expiry by hand. It lasts until ours next moves; but replicas
-        // receive ours with every state, so with replicas it ends here too.
-        let differs = || listened_to && self.key.expiry_differs(expire_at_ms);
-        if !expiry.unmoved || differs() {
-            self.key.expire_at(expire_at_ms);
+        match self.outcome.next.take() {
+            Some(next) => {
+                let expiry = Some(self.outcome.expiry);
+                commit(ctx, &mut self.key, self.request.name, next, expiry)
+            }
+            None => Ok(Change::Nothing),
         }
-        ctx.signal_modified(name);
-        if !listened_to {
-            return Ok(Change::Unheard);
-        }
-        replicate::state(ctx, name, expire_at_ms, &state);
-        Ok(Change::Sent)
     }
 
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
     fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
         if self.outcome.decision.allowed {
             let limit = &self.request.spec.limit;
-            self.outcome = limit.evaluate(self.stored.as_ref(), now_us, 0, Mode::Check)?;
+            self.outcome = limit.evaluate(self.key.state(), now_us, 0, Mode::Check)?;
         }
         Ok(())
+    }
+}
+
+/// Takes the step to the next state: value, expiry, watchers, replicas and AOF.
+#[inline]
+pub(crate) fn commit(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    next: Next,
+    expiry: Option<Expiry>,
+) -> Result<Change, Failure> {
+    let blob = replicate::is_listened_to().then(|| next.blob());
+    key.store(next)?;
+    let expiry = expiry.unwrap_or_else(|| Expiry {
+        at_ms: key.state().map_or(0, |state| state.expire_at_ms()),
+        unmoved: false,
+    });
+    let expire_at_ms = expiry.at_ms as i64;
+    // Somebody may have set another expiry by hand. It lasts until ours next moves; but replicas receive
+    // ours with every state, so with replicas it ends here too.
+    let differs = || blob.is_some() && key.expiry_differs(expire_at_ms);
+    if !expiry.unmoved || differs() {
+        key.expire_at(expire_at_ms);
+    }
+    ctx.signal_modified(name);
+    match blob {
+        Some(blob) => {
+            ctx.replicate_load(name, expire_at_ms, &blob);
+            Ok(Change::Sent)
+        }
+        None => Ok(Change::Unheard),
     }
 }
 
@@ -164,8 +173,9 @@ impl Verdict {
             allowed: true,
             retry_after_ms: 0,
         };
-        for decision in checks.iter().map(|check| check.outcome.decision) {
-            verdict.allowed &= decision.allowed;
+        let decisions = checks.iter().map(|check| check.outcome.decision);
+        for decision in decisions.filter(|decision| !decision.allowed) {
+            verdict.allowed = false;
             verdict.retry_after_ms = match (verdict.retry_after_ms, decision.retry_after_ms) {
                 (NEVER, _) | (_, NEVER) => NEVER,
                 (longest, other) => longest.max(other),

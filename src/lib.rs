@@ -4,17 +4,25 @@
 //! |---|---|---|
 //! | `RL.SLIDE key limit window [cost]` | sliding-window counter | `commands/slide.rs` |
 //! | `RL.BUCKET key capacity refill period [cost]` | token bucket | `commands/bucket.rs` |
+//! | `RL.FIXED key limit window [cost]` | fixed window, aligned to the epoch | `commands/fixed.rs` |
+//! | `RL.EXACT key limit window [cost]` | exact sliding window | `commands/exact.rs` |
+//! | `RL.LEAK key capacity rate period [cost]` | leaky bucket as a queue | `commands/leak.rs` |
+//! | `RL.LEASE key limit ttl holder [cost]` | what may be held at once | `commands/lease.rs` |
 //! | `RL.MULTI key spec [key spec …]` | several limits, all or nothing | `commands/multi.rs` |
 //! | `RL.PEEK key spec` | read-only, also on replicas | `commands/peek.rs` |
+//! | `RL.REFUND key cost` | gives back | `commands/refund.rs` |
+//! | `RL.RELEASE key holder` | lets go of a lease | `commands/release.rs` |
+//! | `RL.INSPECT key` | what a key holds, for a person | `commands/inspect.rs` |
 //! | `RL.LOAD key expire-at-ms blob` | internal: replication and AOF | `commands/load.rs` |
 //!
 //! A request enters at `redis/command.rs`, is parsed in its file under `commands/`, takes the one path in
-//! `check.rs`, is decided by the crate `rl-core`, stored by `redis/key.rs` and `redis/datatype.rs`,
-//! reaches replicas by `replicate.rs`, and is answered by `reply.rs`.
+//! `check.rs`, is decided by the crate `rl-core`, stored by `redis/key.rs` in the forms of
+//! `redis/words.rs` and `redis/live.rs`, reaches replicas by `replicate.rs`, and is answered by `reply.rs`.
 
 mod check;
 mod commands;
 mod failure;
+mod give_back;
 mod info;
 #[allow(unsafe_code)]
 mod redis;
@@ -26,7 +34,10 @@ use std::ffi::CStr;
 use redis_module::{Context as LoadContext, RedisString, Status, redis_module};
 use rl_core::Error;
 
-use commands::{bucket::Bucket, load::Load, multi::Multi, peek::Peek, slide::Slide};
+use commands::{
+    bucket::Bucket, exact::Exact, fixed::Fixed, inspect::Inspect, leak::Leak, lease::Lease,
+    load::Load, multi::Multi, peek::Peek, refund::Refund, release::Release, slide::Slide,
+};
 use redis::{Context, add_acl_category, create_types, register, register_info};
 
 /// As in Cargo.toml, for the server and its clients.
@@ -42,8 +53,15 @@ fn load(ctx: &Context) -> Result<(), Error> {
     add_acl_category(ctx)?;
     register::<Slide>(ctx)?;
     register::<Bucket>(ctx)?;
+    register::<Fixed>(ctx)?;
+    register::<Exact>(ctx)?;
+    register::<Leak>(ctx)?;
+    register::<Lease>(ctx)?;
     register::<Multi>(ctx)?;
     register::<Peek>(ctx)?;
+    register::<Refund>(ctx)?;
+    register::<Release>(ctx)?;
+    register::<Inspect>(ctx)?;
     register::<Load>(ctx)?;
     register_info(ctx);
     replicate::init(ctx);

@@ -10,9 +10,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use rl_core::Encoded;
-
-use crate::redis::{Arg, Context, Event, subscribe};
+use crate::redis::{Context, Event, subscribe};
 
 static LISTENED_TO: AtomicBool = AtomicBool::new(true);
 static RECHECK: AtomicBool = AtomicBool::new(false);
@@ -37,11 +35,6 @@ fn can_be_received(ctx: &Context) -> bool {
 
 pub(crate) fn is_listened_to() -> bool {
     LISTENED_TO.load(Relaxed)
-}
-
-/// The state that a key now has, to be called once for each changed key.
-pub(crate) fn state(ctx: &Context, name: Arg, expire_at_ms: i64, state: &Encoded) {
-    ctx.replicate_load(name, expire_at_ms, state.blob().as_bytes());
 }
 
 /// A change that nobody receives, to be called once for each command.

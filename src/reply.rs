@@ -1,6 +1,6 @@
 //! Decisions as the caller sees them.
 
-use rl_core::Decision;
+use rl_core::{Decision, Shown, State};
 
 use crate::check::Verdict;
 use crate::redis::Context;
@@ -27,5 +27,45 @@ pub(crate) fn verdict(
     ctx.reply_array(decisions.len());
     for each in decisions {
         decision(ctx, &each);
+    }
+}
+
+/// Algorithm, stored fields, expiry: a map, or pairs where the protocol has none.
+pub(crate) fn inspection(ctx: &Context, state: &State, now_us: u64, expire_at_ms: i64) {
+    let fields = state.inspect(now_us);
+    ctx.reply_map(fields.len() + 2);
+    ctx.reply_text(b"algorithm");
+    ctx.reply_text(state.algorithm().name().as_bytes());
+    for field in fields {
+        ctx.reply_text(field.name.as_bytes());
+        shown(ctx, &field.value);
+    }
+    ctx.reply_text(b"expire_at_ms");
+    ctx.reply_integer(expire_at_ms);
+}
+
+fn shown(ctx: &Context, value: &Shown) {
+    match value {
+        Shown::Number(number) => ctx.reply_integer(*number as i64),
+        Shown::Numbers(numbers) => {
+            ctx.reply_array(numbers.len());
+            for number in numbers {
+                ctx.reply_integer(*number as i64);
+            }
+        }
+        Shown::Holders(holders) => {
+            ctx.reply_array(holders.len());
+            for (holder, units, left_ms) in holders {
+                ctx.reply_map(3);
+                ctx.reply_text(b"holder");
+                ctx.reply_text(holder);
+                ctx.reply_text(b"units");
+                ctx.reply_integer(*units as i64);
+                ctx.reply_text(b"expires_in_ms");
+                ctx.reply_integer(*left_ms as i64);
+            }
+        }
+        // A kind of value that a later core shows and this reply does not know yet.
+        _ => ctx.reply_null(),
     }
 }

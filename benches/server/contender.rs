@@ -120,6 +120,15 @@ pub fn bucket() -> Contender {
     bucket
 }
 
+/// Keys that outlive even the longest preparation.
+pub fn lasting_slide() -> Contender {
+    Contender::new("RL.SLIDE", "s", "RL.SLIDE", "100000 1h", 6)
+}
+
+pub fn lasting_bucket() -> Contender {
+    Contender::new("RL.BUCKET", "b", "RL.BUCKET", "100000 1000 1h 10", 6)
+}
+
 /// Denied from the second call on a key.
 pub fn denied_slide() -> Contender {
     Contender::new("RL.SLIDE, denied", "ds", "RL.SLIDE", "1 1h", 6)
@@ -158,15 +167,13 @@ pub fn lua_each(server: &Server, limits: usize) -> Contender {
     lua
 }
 
+/// With debt left from before, as [`bucket`].
 pub fn throttle() -> Option<Contender> {
     std::env::var("RL_BENCH_PEER").ok()?;
-    Some(Contender::new(
-        "CL.THROTTLE",
-        "c",
-        "CL.THROTTLE",
-        "100000 100000 60 1",
-        6,
-    ))
+    let mut throttle = Contender::new("CL.THROTTLE", "c", "CL.THROTTLE", "100000 1000 60 1", 6);
+    throttle.prepare = Some(|key| words(&format!("CL.THROTTLE {key} 100000 1000 60 2000")));
+    throttle.prepared_lines = 6;
+    Some(throttle)
 }
 
 /// The sliding-window counter as it is usually pasted: a counter key for each window.

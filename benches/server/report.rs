@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::load::Sample;
 
+/// Each contender's rounds.
+pub type Samples = [(String, Vec<Sample>)];
+
 /// The whole run.
 pub struct Report {
     pub quick: bool,
@@ -142,27 +145,28 @@ pub fn percentile(sorted: &[f64], share: f64) -> f64 {
 }
 
 /// Throughput and CPU time of each contender, and its speed as a multiple of another's in the same round.
-pub fn compare(table: &mut Table, samples: &[(String, Vec<Sample>)], base: &str) {
-    let base = &samples
-        .iter()
-        .find(|(name, _)| name == base)
-        .expect("the base is a contender")
-        .1;
+pub fn compare(table: &mut Table, samples: &Samples, base: &str) {
     for (name, own) in samples {
-        let mut ratios: Vec<f64> = base
-            .iter()
-            .zip(own)
-            .map(|(base, own)| base.wall_ns / own.wall_ns)
-            .collect();
-        let ratio = median(&mut ratios);
-        let (low, high) = (percentile(&ratios, 0.25), percentile(&ratios, 0.75));
         let rate = 1e9 / median(&mut own.iter().map(|sample| sample.wall_ns).collect::<Vec<_>>());
         let cpu = median(&mut own.iter().map(|sample| sample.cpu_ns).collect::<Vec<_>>());
         let cells = [
             (rate, format!("{:.0} K/s", rate / 1000.0)),
             (cpu, format!("{:.2} µs", cpu / 1000.0)),
-            (ratio, format!("{ratio:.2}× ({low:.2}–{high:.2})")),
+            speed(samples, name, base),
         ];
         table.row(name, &cells);
     }
+}
+
+/// How many times as fast `name` was as `base`: the median of the rounds' ratios, with its quartiles.
+pub fn speed(samples: &Samples, name: &str, base: &str) -> (f64, String) {
+    let of = |wanted: &str| {
+        let mut all = samples.iter();
+        let (_, samples) = all.find(|(name, _)| name == wanted).expect("a contender");
+        samples.iter().map(|sample| sample.wall_ns)
+    };
+    let mut ratios: Vec<f64> = of(base).zip(of(name)).map(|(b, own)| b / own).collect();
+    let ratio = median(&mut ratios);
+    let (low, high) = (percentile(&ratios, 0.25), percentile(&ratios, 0.75));
+    (ratio, format!("{ratio:.2}× ({low:.2}–{high:.2})"))
 }

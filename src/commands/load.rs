@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use rl_core::{Error, State, parse};
+use rl_core::{Error, Next, parse};
 
 use crate::failure::Failure;
 use crate::redis::{Args, Argument, Command, Context, Docs, Key};
@@ -29,7 +29,7 @@ impl Command for Load {
     fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
         let name = args.get(1);
         let expire_at_ms = parse::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
-        let state = State::decode_blob(args.get(3).as_bytes())?;
+        let next = Next::decode_blob(args.get(3).as_bytes())?;
         if expire_at_ms == 0 {
             return Err(Error::ExpireAt.into());
         }
@@ -44,11 +44,15 @@ impl Command for Load {
             ctx.reply_ok();
             return Ok(());
         }
-        key.read(state.algorithm())?;
-        key.store(state.algorithm(), &state.encode())?;
-        key.expire_at(expire_at_ms);
-        ctx.replicate_verbatim();
-        ctx.signal_modified(name);
+        // Whatever else the key holds is replaced.
+        if key.read(next.algorithm()).is_err() {
+            key.delete();
+        }
+        if key.store(next)? {
+            key.expire_at(expire_at_ms);
+            ctx.replicate_verbatim();
+            ctx.signal_modified(name);
+        }
         ctx.reply_ok();
         Ok(())
     }

@@ -1,8 +1,15 @@
 //! One file for each command: its name, its flags, its page in COMMAND DOCS, its syntax.
 
 pub(crate) mod bucket;
+pub(crate) mod exact;
+pub(crate) mod fixed;
+pub(crate) mod inspect;
+pub(crate) mod leak;
+pub(crate) mod lease;
 pub(crate) mod load;
 pub(crate) mod multi;
 pub(crate) mod peek;
+pub(crate) mod refund;
+pub(crate) mod release;
 mod single;
 pub(crate) mod slide;

@@ -7,6 +7,7 @@ use rl_core::{Error, parse};
 use smallvec::SmallVec;
 
 use super::single::{FORCE, PEEK};
+use super::{bucket, exact, fixed, leak, lease, slide};
 use crate::check::{self, INLINE, Request};
 use crate::failure::Failure;
 use crate::redis::{Args, Argument, Command, Context, Docs};
@@ -18,25 +19,12 @@ pub(crate) struct Multi;
 pub(super) const SPEC: Argument = Argument::one_of(
     c"spec",
     &[
-        Argument::block(
-            c"slide",
-            &[
-                Argument::token(c"algorithm", c"SLIDE"),
-                Argument::integer(c"limit"),
-                Argument::text(c"window"),
-                Argument::integer(c"cost"),
-            ],
-        ),
-        Argument::block(
-            c"bucket",
-            &[
-                Argument::token(c"algorithm", c"BUCKET"),
-                Argument::integer(c"capacity"),
-                Argument::integer(c"refill"),
-                Argument::text(c"period"),
-                Argument::integer(c"cost"),
-            ],
-        ),
+        slide::SPEC,
+        bucket::SPEC,
+        fixed::SPEC,
+        exact::SPEC,
+        leak::SPEC,
+        lease::SPEC,
     ],
 );
 

@@ -1,6 +1,6 @@
 //! The server as a command or an event handler sees it: replies, replication, its clock and its mode.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int, c_long, c_void};
 
 use redis_module::raw::{self, *};
 
@@ -41,6 +41,29 @@ impl Context {
     pub(crate) fn reply_integer(&self, value: i64) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplyWithLongLong)(self.raw, value) };
+    }
+
+    /// Pairs of name and value to come; a flat array where the server or the protocol has no maps.
+    pub(crate) fn reply_map(&self, len: usize) {
+        // SAFETY: the context is valid.
+        unsafe {
+            match raw::RedisModule_ReplyWithMap {
+                Some(reply) => reply(self.raw, len as _),
+                None => api!(RedisModule_ReplyWithArray)(self.raw, 2 * len as c_long),
+            };
+        }
+    }
+
+    pub(crate) fn reply_text(&self, text: &[u8]) {
+        // SAFETY: the context is valid; the server copies the bytes.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer)(self.raw, text.as_ptr().cast(), text.len());
+        }
+    }
+
+    pub(crate) fn reply_null(&self) {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_ReplyWithNull)(self.raw) };
     }
 
     pub(crate) fn reply_ok(&self) {

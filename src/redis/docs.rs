@@ -56,6 +56,14 @@ impl Argument {
         }
     }
 
+    /// A word and an integer behind it.
+    pub(crate) const fn valued(name: &'static CStr, token: &'static CStr) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::integer(name)
+        }
+    }
+
     pub(crate) const fn block(name: &'static CStr, parts: &'static [Self]) -> Self {
         let kind = RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK;
         Self {

@@ -1,27 +1,30 @@
 //! An open key: its state, its expiry.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use redis_module::raw::{self, *};
-use rl_core::{Algorithm, Encoded, Error, State};
+use rl_core::{Algorithm, Error, Next, State};
 
-use super::{Arg, Context, Value, api};
-
-/// What an open key holds.
-pub(crate) enum Content {
-    Empty,
-    State(State),
-    OtherAlgorithm(Algorithm),
-    OtherType,
-}
+use super::datatype::{algorithm_of, kind_of};
+use super::live::Live;
+use super::words::Words;
+use super::{Arg, Context, api};
+use crate::failure::Failure;
 
 /// Closed when dropped.
 pub(crate) struct Key {
     /// Null for a missing key opened to read.
     raw: *mut RedisModuleKey,
-    /// The value that [`Key::read`] found, so that storing need not look again.
-    held: Option<Value>,
+    /// What reading found.
+    held: Held,
+}
+
+enum Held {
+    Nothing,
+    /// Where they are, so that storing need not look again, and what they say.
+    Words(Words, State),
+    Live(Live),
 }
 
 impl Key {
@@ -38,29 +41,71 @@ impl Key {
         let raw = unsafe { api!(RedisModule_OpenKey)(ctx.raw, name.raw, mode as c_int) };
         Self {
             raw: raw.cast(),
-            held: None,
+            held: Held::Nothing,
         }
     }
 
-    /// Reads the key as one of `algorithm`.
+    /// Reads the key as one of `algorithm`; it may be missing.
     #[inline]
-    pub(crate) fn read(&mut self, algorithm: Algorithm) -> Result<Content, Error> {
+    pub(crate) fn read(&mut self, algorithm: Algorithm) -> Result<(), Failure> {
         if self.raw.is_null() {
-            return Ok(Content::Empty);
+            return Ok(());
         }
-        // SAFETY: the key is open.
-        let kind = unsafe { api!(RedisModule_ModuleTypeGetType)(self.raw) };
-        if kind == Value::kind(algorithm) && !kind.is_null() {
-            // SAFETY: the key is open, its type is ours, and all of our types hold a Value.
-            let value = unsafe { Value::from_raw(api!(RedisModule_ModuleTypeGetValue)(self.raw)) };
-            let state = value.state();
-            self.held = Some(value);
-            return state.map(Content::State);
+        let kind = self.kind();
+        if kind == kind_of(algorithm) && !kind.is_null() {
+            return Ok(self.hold(algorithm)?);
         }
         if self.is_empty() {
-            return Ok(Content::Empty);
+            return Ok(());
         }
-        Ok(Value::algorithm(kind).map_or(Content::OtherType, Content::OtherAlgorithm))
+        Err(match algorithm_of(kind) {
+            Some(holds) => Failure::OtherAlgorithm {
+                holds,
+                asked: algorithm,
+            },
+            None => Error::WrongType.into(),
+        })
+    }
+
+    /// Reads the key, whatever the algorithm; it may be missing.
+    pub(crate) fn read_any(&mut self) -> Result<(), Failure> {
+        if self.raw.is_null() || self.is_empty() {
+            return Ok(());
+        }
+        let algorithm = algorithm_of(self.kind()).ok_or(Error::WrongType)?;
+        Ok(self.hold(algorithm)?)
+    }
+
+    fn kind(&self) -> *mut RedisModuleType {
+        // SAFETY: the key is open.
+        unsafe { api!(RedisModule_ModuleTypeGetType)(self.raw) }
+    }
+
+    /// The key's type is that of `algorithm`.
+    #[inline]
+    fn hold(&mut self, algorithm: Algorithm) -> Result<(), Error> {
+        // SAFETY: the key is open, its type is ours, and the algorithm tells what such a type holds.
+        unsafe {
+            let value = api!(RedisModule_ModuleTypeGetValue)(self.raw);
+            self.held = if algorithm.is_live() {
+                Held::Live(Live::from_raw(value))
+            } else {
+                let words = Words::from_raw(value);
+                let state = words.state()?;
+                Held::Words(words, state)
+            };
+        }
+        Ok(())
+    }
+
+    /// The state that was read or stored last.
+    #[inline]
+    pub(crate) fn state(&self) -> Option<&State> {
+        match &self.held {
+            Held::Nothing => None,
+            Held::Words(_, state) => Some(state),
+            Held::Live(live) => Some(live.state()),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -68,39 +113,91 @@ impl Key {
         unsafe { api!(RedisModule_KeyType)(self.raw) == REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
-    /// Stores a state in a key opened to write, in place of whatever it holds; the key has been read as
-    /// one of `algorithm`.
+    /// Takes the step to the next state, in a key opened to write; `false` if there is none to be had.
     #[inline]
-    pub(crate) fn store(&mut self, algorithm: Algorithm, state: &Encoded) -> Result<(), Error> {
-        if self.held.as_mut().is_some_and(|held| held.overwrite(state)) {
+    pub(crate) fn store(&mut self, next: Next) -> Result<bool, Error> {
+        if let Next::Whole(state) = next {
+            return self.put(state).map(|()| true);
+        }
+        if let Held::Live(live) = &mut self.held
+            && live.state().algorithm() == next.algorithm()
+        {
+            live.state_mut().advance(next);
+            return Ok(true);
+        }
+        match next.begin() {
+            Some(state) => self.put(state).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Stores a state in place of whatever the key holds.
+    #[inline]
+    fn put(&mut self, state: State) -> Result<(), Error> {
+        let algorithm = state.algorithm();
+        let words = state.words();
+        if let (Held::Words(held, seen), Some(words)) = (&mut self.held, &words)
+            && seen.algorithm() == algorithm
+            && held.overwrite(words)
+        {
+            *seen = state;
             return Ok(());
         }
-        // SAFETY: the key is open to write. The server takes the new value over, unless it refuses; a
-        // replaced one is handed back, to be freed here.
+        if let Held::Live(live) = &mut self.held
+            && live.state().algorithm() == algorithm
+        {
+            *live.state_mut() = state;
+            return Ok(());
+        }
+        let resized = matches!(&self.held, Held::Words(_, seen) if seen.algorithm() == algorithm);
+        let new = match &words {
+            Some(words) => Held::Words(Words::new(words), state),
+            None => Held::Live(Live::new(state)),
+        };
+        let mut old = ptr::null_mut();
+        self.held = Held::Nothing;
+        // SAFETY: the key is open to write. The server takes the new value over, unless it refuses; replaced
+        // words are handed back, to be freed here.
         unsafe {
-            let (kind, new) = (Value::kind(algorithm), Value::new(state).into_raw());
-            let mut old = ptr::null_mut();
-            let stored = match self.held.take() {
-                Some(_) => api!(RedisModule_ModuleTypeReplaceValue)(self.raw, kind, new, &mut old),
-                None => api!(RedisModule_ModuleTypeSetValue)(self.raw, kind, new),
+            let (kind, value) = (kind_of(algorithm), new.as_raw());
+            let stored = if resized {
+                api!(RedisModule_ModuleTypeReplaceValue)(self.raw, kind, value, &mut old)
+            } else {
+                api!(RedisModule_ModuleTypeSetValue)(self.raw, kind, value)
             };
             if stored != REDISMODULE_OK as c_int {
-                Value::from_raw(new).free();
+                new.free();
                 return Err(Error::Internal);
             }
             if !old.is_null() {
-                Value::from_raw(old).free();
+                Words::from_raw(old).free();
             }
         }
+        self.held = new;
         Ok(())
     }
 
     /// Deletes the key; `false` if there was none.
-    pub(crate) fn delete(&self) -> bool {
+    pub(crate) fn delete(&mut self) -> bool {
         let existed = !self.is_empty();
+        self.held = Held::Nothing;
         // SAFETY: the key is open to write.
         unsafe { api!(RedisModule_DeleteKey)(self.raw) };
         existed
+    }
+
+    /// The key's expiry as a Unix time, -1 if it has none.
+    pub(crate) fn expire_at_ms(&self) -> i64 {
+        // SAFETY: the key is open.
+        unsafe {
+            match raw::RedisModule_GetAbsExpire {
+                Some(get) => get(self.raw),
+                None => match api!(RedisModule_GetExpire)(self.raw) {
+                    left @ 0.. => left + api!(RedisModule_Milliseconds)(),
+                    none => none,
+                },
+            }
+        }
     }
 
     /// Whether the key's expiry is another than this; unknown before 6.2.2.
@@ -120,6 +217,24 @@ impl Key {
                     api!(RedisModule_SetExpire)(self.raw, left.max(1))
                 }
             };
+        }
+    }
+}
+
+impl Held {
+    fn as_raw(&self) -> *mut c_void {
+        match self {
+            Self::Nothing => ptr::null_mut(),
+            Self::Words(words, _) => words.as_raw(),
+            Self::Live(live) => live.as_raw(),
+        }
+    }
+
+    fn free(self) {
+        match self {
+            Self::Nothing => {}
+            Self::Words(words, _) => words.free(),
+            Self::Live(live) => live.free(),
         }
     }
 }

@@ -8,15 +8,17 @@ mod docs;
 mod events;
 mod info;
 mod key;
+mod live;
 mod string;
+mod words;
 
 pub(crate) use command::{Access, Command, add_acl_category, register};
 pub(crate) use context::Context;
-pub(crate) use datatype::{Value, create_types};
+pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
 pub(crate) use events::{Event, subscribe};
 pub(crate) use info::{Info, register_info};
-pub(crate) use key::{Content, Key};
+pub(crate) use key::Key;
 pub(crate) use string::{Arg, Args};
 
 /// A function that every supported server has. Its absence is a bug in this module, so it may panic;

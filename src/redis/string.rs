@@ -54,7 +54,7 @@ impl<'a> Args<'a> {
     }
 
     /// The arguments from `position` on, as bytes.
-    pub(crate) fn words(self, position: usize) -> impl Iterator<Item = &'a [u8]> + Clone {
+    pub(crate) fn words(self, position: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let argv = self.argv.get(position..).unwrap_or_default();
         argv.iter().map(|&raw| {
             Arg {

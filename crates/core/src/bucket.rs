@@ -7,6 +7,7 @@
 use crate::bounds::{self, MAX_TIME_US, MAX_USAGE};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
 use crate::encoding::{EXTRA_BITS, Encoded, Fields, LOW_BITS};
+use crate::inspect::Field;
 use crate::math::{div_ceil, mul_div_ceil, to_u64};
 use crate::{Error, parse};
 
@@ -58,12 +59,20 @@ impl Limit {
         })
     }
 
+    /// What a key owes at `now`, in parts.
+    pub(crate) fn owed(&self, stored: &State, now_us: u64) -> u128 {
+        // A clock that stepped back drains nothing: the debt counts as incurred now.
+        let elapsed = now_us.saturating_sub(stored.stamp_us);
+        let drained = u128::from(elapsed) * u128::from(self.refill);
+        stored.debt_in(self.period_us).saturating_sub(drained)
+    }
+
     fn parts(&self, tokens: u64) -> u128 {
         u128::from(tokens) * u128::from(self.period_us)
     }
 
     /// Time until `parts` have flowed back.
-    fn drain_us(&self, parts: u128) -> u128 {
+    pub(crate) fn drain_us(&self, parts: u128) -> u128 {
         div_ceil(parts, self.refill)
     }
 }
@@ -96,14 +105,54 @@ impl State {
     }
 
     pub(crate) fn encode(&self) -> Encoded {
+        self.encode_as(TAG)
+    }
+
+    pub(crate) fn encode_as(&self, tag: u8) -> Encoded {
         if self.debt >> DEBT_BITS == 0 && self.expires_in_s >> (LOW_BITS - DEBT_BITS) == 0 {
             let low = self.expires_in_s << DEBT_BITS | self.debt as u64;
-            if let Some(packed) = Encoded::packed(TAG, self.stamp_us, self.period_us, low) {
+            if let Some(packed) = Encoded::packed(tag, self.stamp_us, self.period_us, low) {
                 return packed;
             }
         }
         let (time_us, span_us) = (self.stamp_us, self.period_us);
-        Encoded::wide(TAG, time_us, span_us, self.expires_in_s, self.debt)
+        Encoded::wide(tag, time_us, span_us, self.expires_in_s, self.debt)
+    }
+
+    /// Takes units off the debt as it stood when it was stored: how much of it has flowed back since
+    /// depends on the rate, which the next call brings.
+    pub(crate) fn refund(&self, _now_us: u64, units: u64) -> (u64, Option<Self>) {
+        let owed = to_u64(div_ceil(self.debt, self.period_us));
+        let given = units.min(owed);
+        let back = u128::from(given) * u128::from(self.period_us);
+        let debt = self.debt.saturating_sub(back);
+        if debt == 0 {
+            return (given, None);
+        }
+        // The rest drains in its share of the time, to which whole seconds add at most one.
+        let share = u128::from(self.expires_in_s) * (debt >> 8).max(1);
+        let expires_in_s = to_u64(share.div_ceil((self.debt >> 8).max(1))) + 1;
+        let left = Self {
+            debt,
+            expires_in_s: expires_in_s.min(self.expires_in_s),
+            ..*self
+        };
+        (given, Some(left))
+    }
+
+    pub(crate) fn inspect(&self, now_us: u64) -> Vec<Field> {
+        // The rate is not stored. The key expires at most a second after the debt is gone, so what is left of
+        // its time says how much is left of the debt, at most.
+        let expire_at_us = self.expire_at_ms() * 1000;
+        let whole = expire_at_us.saturating_sub(self.stamp_us).max(1);
+        let left = expire_at_us.saturating_sub(now_us).min(whole);
+        let debt = to_u64(div_ceil(self.debt, self.period_us));
+        vec![
+            Field::ms("period_ms", self.period_us),
+            Field::ms("stored_at_ms", self.stamp_us),
+            Field::number("debt_then", debt),
+            Field::number("used", to_u64(mul_div_ceil(debt, left, whole))),
+        ]
     }
 
     pub(crate) fn decode(fields: Fields) -> Result<Self, Error> {
@@ -131,14 +180,9 @@ pub(crate) fn evaluate(
     now_us: u64,
     cost: u64,
     mode: Mode,
-) -> Outcome<State> {
+) -> Result<Outcome<State>, Error> {
     let now_us = now_us.min(MAX_TIME_US);
-    let debt = stored.map_or(0, |stored| {
-        // A clock that stepped back drains nothing: the debt counts as incurred now.
-        let elapsed = now_us.saturating_sub(stored.stamp_us);
-        let drained = u128::from(elapsed) * u128::from(limit.refill);
-        stored.debt_in(limit.period_us).saturating_sub(drained)
-    });
+    let debt = stored.map_or(0, |stored| limit.owed(stored, now_us));
     // Capacity and cost are whole tokens, so debt rounded up to tokens decides exactly.
     let used = to_u64(div_ceil(debt, limit.period_us));
     let allowed = mode == Mode::Force || used.saturating_add(cost) <= limit.capacity;
@@ -163,7 +207,7 @@ pub(crate) fn evaluate(
     };
     let store = cost > 0 && (allowed || stored.is_some_and(untrue));
 
-    Outcome {
+    Ok(Outcome {
         decision: Decision {
             allowed,
             limit: limit.capacity,
@@ -180,5 +224,5 @@ pub(crate) fn evaluate(
             at_ms: after.expire_at_ms(),
             unmoved: stored.is_some_and(|stored| stored.expire_at_ms() == after.expire_at_ms()),
         },
-    }
+    })
 }

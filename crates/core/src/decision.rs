@@ -23,7 +23,8 @@ pub struct Decision {
     pub limit: u64,
     /// Whole units still available after the call.
     pub remaining: u64,
-    /// 0 when allowed; else the wait after which the same call would pass, or [`NEVER`].
+    /// 0 when allowed; else the wait after which the same call would pass, or [`NEVER`]. For LEAK, of an
+    /// allowed call, the delay before it may proceed.
     pub retry_after_ms: i64,
     /// Time until the key is as good as new.
     pub reset_after_ms: u64,
@@ -39,8 +40,8 @@ pub struct Expiry {
 }
 
 /// The result of evaluating one limit; nothing has been stored yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome<S = crate::State> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome<S> {
     /// The answer to the caller.
     pub decision: Decision,
     /// What to store if the call is committed. `None` when there is nothing to write: a cost of 0, or
@@ -51,6 +52,7 @@ pub struct Outcome<S = crate::State> {
 }
 
 impl<S> Outcome<S> {
+    #[inline]
     pub(crate) fn map<T>(self, wrap: impl FnOnce(S) -> T) -> Outcome<T> {
         Outcome {
             decision: self.decision,

@@ -4,23 +4,38 @@
 //! |--------|-------------------------------------------------------------------------------|
 //! | packed | tag 4, time 52 (µs), span 14 (3 of unit, 11 of amount), low 58: 16 bytes      |
 //! | wide   | tag 4 (+8), time 60 (µs), extra 24, span 40 (ms), extra 7, low 121: 32 bytes  |
+//! | parts  | tag 4, time 60 (µs); unused 15, width 2, counts 7, span 40 (ms); the counts   |
+//! | live   | tag 4 (+8 for a step), then bytes of the algorithm's own: logs and leases     |
 //!
 //! `time` is a window's start or a debt's timestamp, `span` its window or period, `low` its counts. The
 //! packed form holds the usual sizes: until the year 2112, spans of up to 2047 of a unit from milliseconds
 //! to days. `extra` has what a packed form keeps in its `low` and a wide `low` has no room for.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::bounds::{self, MAX_TIME_US};
-use crate::{Algorithm, Error, State};
+use crate::{Algorithm, Error, Next, State};
 
 /// Version of the state's bytes, first byte of a [`Blob`] and encoding version of the RDB.
 pub const ENCODING_VERSION: u8 = 1;
 
-/// Words of the largest encoded state.
-pub const MAX_WORDS: usize = WIDE_WORDS;
+/// Words of the largest state that is kept as words.
+pub const MAX_WORDS: usize = 2 + MAX_PARTS;
+
+/// Words that tell how many there are.
+pub const HEAD_WORDS: usize = PACKED_WORDS;
 
 const PACKED_WORDS: usize = 2;
 const WIDE_WORDS: usize = 4;
 const WIDE: u8 = 8;
+
+/// A live state's blob that holds no state, but a step from one to the next.
+const STEP: u8 = 8;
+
+const PARTS_TAG: u8 = 7;
+const MAX_PARTS: usize = 65;
+const PARTS_BITS: u32 = 7;
+const WIDTH_BITS: u32 = 2;
 
 pub(crate) const LOW_BITS: u32 = 58;
 const SPAN_BITS: u32 = 14;
@@ -46,26 +61,13 @@ const UNITS_US: [u64; 7] = [
 ];
 
 /// A state's words, as many as its form has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
-    words: [u64; MAX_WORDS],
-    len: usize,
+    words: SmallVec<[u64; WIDE_WORDS]>,
 }
 
-/// The same as bytes, behind a version byte: what replicas and the AOF receive.
-#[derive(Clone, Copy, Debug)]
-pub struct Blob {
-    bytes: [u8; 1 + 8 * MAX_WORDS],
-    len: usize,
-}
-
-impl Blob {
-    /// The bytes, version first.
-    #[must_use]
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.len]
-    }
-}
+/// A state or a step behind a version byte: what replicas and the AOF receive.
+pub type Blob = SmallVec<[u8; 64]>;
 
 /// A state taken apart, before its algorithm reads it.
 pub(crate) struct Fields {
@@ -88,8 +90,10 @@ impl Encoded {
             | u128::from(span) << LOW_BITS
             | u128::from(low);
         Some(Self {
-            words: [(bits >> 64) as u64, bits as u64, 0, 0],
-            len: PACKED_WORDS,
+            words: SmallVec::from_buf_and_len(
+                [(bits >> 64) as u64, bits as u64, 0, 0],
+                PACKED_WORDS,
+            ),
         })
     }
 
@@ -98,39 +102,89 @@ impl Encoded {
         let span = (extra << WIDE_SPAN_BITS) | (span_us / 1000);
         let low = u128::from(extra >> EXTRA_LOW_BITS) << WIDE_LOW_BITS | low;
         Self {
-            words: [head, span, (low >> 64) as u64, low as u64],
-            len: WIDE_WORDS,
+            words: SmallVec::from_buf([head, span, (low >> 64) as u64, low as u64]),
         }
     }
 
     /// The words to keep in memory.
     #[must_use]
     pub fn words(&self) -> &[u64] {
-        &self.words[..self.len]
+        &self.words
+    }
+
+    /// Counters of a window in parts, each as wide as the largest needs.
+    pub(crate) fn parts(time_us: u64, span_us: u64, counts: &[u64]) -> Self {
+        let most = counts.iter().copied().max().unwrap_or(0);
+        let width = match most {
+            0..=0xffff => 0,
+            0x1_0000..=0xffff_ffff => 1,
+            _ => 2,
+        };
+        let head = u64::from(PARTS_TAG) << WIDE_TIME_BITS | time_us;
+        let shape = width << PARTS_BITS | counts.len() as u64;
+        let mut words = smallvec![head, (shape << WIDE_SPAN_BITS) | (span_us / 1000)];
+        let bits = 16 << width;
+        for counts in counts.chunks(64 / bits) {
+            let pack = |word, (place, count)| word | count << (place * bits);
+            words.push(counts.iter().enumerate().fold(0, pack));
+        }
+        Self { words }
     }
 
     /// The words as bytes behind a version.
     #[must_use]
     pub fn blob(&self) -> Blob {
-        let mut blob = Blob {
-            bytes: [0; 1 + 8 * MAX_WORDS],
-            len: 1 + 8 * self.len,
-        };
-        blob.bytes[0] = ENCODING_VERSION;
-        for (bytes, word) in blob.bytes[1..].chunks_exact_mut(8).zip(self.words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
+        let mut blob = Blob::new();
+        blob.push(ENCODING_VERSION);
+        for word in &self.words {
+            blob.extend_from_slice(&word.to_le_bytes());
         }
         blob
     }
 }
 
-/// How many words a stored state has, told by the first.
+/// Window start, window and counters of a state in parts.
+pub(crate) fn parts(words: &[u64]) -> Result<(u64, u64, Vec<u64>), Error> {
+    let [head, shape, packed @ ..] = words else {
+        return Err(Error::DamagedState);
+    };
+    let span_ms = shape & ((1 << WIDE_SPAN_BITS) - 1);
+    let (count, width) = shape_of(*shape);
+    let bits = 16 << width;
+    let unpack = |word: &u64| {
+        let word = *word;
+        (0..64 / bits).map(move |place| word >> (place * bits) & (u64::MAX >> (64 - bits)))
+    };
+    let mut counts: Vec<u64> = packed.iter().flat_map(unpack).collect();
+    counts.truncate(count);
+    let time_us = head & MAX_TIME_US;
+    let span_us = bounds::period_us(span_ms, Error::DamagedState)?;
+    // Equal states have equal bits: nothing but what we write is read.
+    if counts.len() < 3 || Encoded::parts(time_us, span_us, &counts).words() != words {
+        return Err(Error::DamagedState);
+    }
+    Ok((time_us, span_us, counts))
+}
+
+/// How many counters a state in parts has, and how wide they are (16, 32, 64 bits).
+fn shape_of(word: u64) -> (usize, u64) {
+    let shape = word >> WIDE_SPAN_BITS;
+    let count = shape & ((1 << PARTS_BITS) - 1);
+    let width = shape >> PARTS_BITS & ((1 << WIDTH_BITS) - 1);
+    ((count as usize).min(MAX_PARTS), width.min(2))
+}
+
+/// How many words a stored state has, told by the first two.
 #[must_use]
-pub fn stored_words(first: u64) -> usize {
-    if tag(first) & WIDE == 0 {
-        PACKED_WORDS
-    } else {
-        WIDE_WORDS
+#[inline]
+pub fn stored_words(first: u64, second: u64) -> usize {
+    match tag(first) {
+        PARTS_TAG => {
+            let (count, width) = shape_of(second);
+            HEAD_WORDS + count.div_ceil(4 >> width)
+        }
+        tag if tag & WIDE == 0 => PACKED_WORDS,
+        _ => WIDE_WORDS,
     }
 }
 
@@ -187,38 +241,124 @@ fn unpack_span(span: u64) -> Result<u64, Error> {
 }
 
 impl State {
-    /// Reads the words that [`State::encode`] wrote.
+    /// Reads the words that [`State::words`] gave.
     #[inline]
     pub fn decode(words: &[u64]) -> Result<Self, Error> {
-        let first = *words.first().ok_or(Error::DamagedState)?;
-        if words.len() != stored_words(first) {
+        let [first, second, ..] = *words else {
+            return Err(Error::DamagedState);
+        };
+        if words.len() != stored_words(first, second) {
             return Err(Error::DamagedState);
         }
-        let algorithm = Algorithm::from_tag(tag(first) & !WIDE).ok_or(Error::DamagedState)?;
-        Self::decode_as(algorithm, fields(words)?)
+        match tag(first) {
+            PARTS_TAG => Ok(Self::Slide(crate::slide::State::decode_parts(words)?)),
+            tag => {
+                let algorithm = Algorithm::from_tag(tag & !WIDE).ok_or(Error::DamagedState)?;
+                Self::decode_as(algorithm, fields(words)?)
+            }
+        }
     }
 
-    /// Reads bytes from a source that may be damaged.
-    pub fn decode_bytes(version: u8, bytes: &[u8]) -> Result<Self, Error> {
+    /// The whole state behind a version.
+    #[must_use]
+    pub fn blob(&self) -> Blob {
+        match self.words() {
+            Some(words) => words.blob(),
+            None => live_blob(self.algorithm().tag(), |bytes| self.write_live(bytes)),
+        }
+    }
+
+    /// Reads the blob of a whole state, from a source that may be damaged.
+    pub fn decode_blob(blob: &[u8]) -> Result<Self, Error> {
+        match Next::decode_blob(blob)? {
+            Next::Whole(state) => Ok(state),
+            _ => Err(Error::DamagedState),
+        }
+    }
+}
+
+impl<'a> Next<'a> {
+    /// What a replica needs in order to follow, behind a version.
+    #[must_use]
+    pub fn blob(&self) -> Blob {
+        match self {
+            Self::Whole(state) => state.blob(),
+            step => live_blob(step.algorithm().tag() | STEP, |bytes| {
+                step.write_step(bytes)
+            }),
+        }
+    }
+
+    /// Reads a blob from a source that may be damaged.
+    pub fn decode_blob(blob: &'a [u8]) -> Result<Self, Error> {
+        let (&version, bytes) = blob.split_first().ok_or(Error::DamagedState)?;
         if version > ENCODING_VERSION {
             return Err(Error::NewerState);
         }
-        if version == 0 || !bytes.len().is_multiple_of(8) || bytes.len() > 8 * MAX_WORDS {
+        let first = bytes.first_chunk().ok_or(Error::DamagedState)?;
+        let tag = tag(u64::from_le_bytes(*first));
+        let algorithm = Algorithm::from_tag(tag & !STEP);
+        if version == 0 {
             return Err(Error::DamagedState);
         }
-        let mut words = [0; MAX_WORDS];
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-            *word = bytes
-                .iter()
-                .rev()
-                .fold(0, |word, &byte| word << 8 | u64::from(byte));
+        match algorithm {
+            Some(algorithm) if algorithm.is_live() => {
+                let bytes = &bytes[first.len()..];
+                if tag & STEP == 0 {
+                    State::read_live(algorithm, bytes).map(Self::Whole)
+                } else {
+                    Self::read_step(algorithm, bytes)
+                }
+            }
+            _ => {
+                if !bytes.len().is_multiple_of(8) || bytes.len() > 8 * MAX_WORDS {
+                    return Err(Error::DamagedState);
+                }
+                let (words, _) = bytes.as_chunks();
+                let words: SmallVec<[u64; WIDE_WORDS]> =
+                    words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+                State::decode(&words).map(Self::Whole)
+            }
         }
-        Self::decode(&words[..bytes.len() / 8])
+    }
+}
+
+fn live_blob(tag: u8, write: impl FnOnce(&mut Blob)) -> Blob {
+    let mut blob = Blob::new();
+    blob.push(ENCODING_VERSION);
+    blob.extend_from_slice(&(u64::from(tag) << WIDE_TIME_BITS).to_le_bytes());
+    write(&mut blob);
+    blob
+}
+
+/// Numbers in as few bytes as they need, 7 bits in each.
+pub(crate) mod varint {
+    use crate::Error;
+
+    pub(crate) fn write(into: &mut impl Extend<u8>, mut value: u64) {
+        while value >> 7 != 0 {
+            into.extend([value as u8 | 0x80]);
+            value >>= 7;
+        }
+        into.extend([value as u8]);
     }
 
-    /// Reads a [`Blob`], version first.
-    pub fn decode_blob(blob: &[u8]) -> Result<Self, Error> {
-        let (&version, bytes) = blob.split_first().ok_or(Error::DamagedState)?;
-        Self::decode_bytes(version, bytes)
+    /// Reads one number and moves on behind it.
+    #[inline]
+    pub(crate) fn read(from: &mut &[u8]) -> Result<u64, Error> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let (&byte, rest) = from.split_first().ok_or(Error::DamagedState)?;
+            *from = rest;
+            let bits = u64::from(byte & 0x7f);
+            if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
+                return Err(Error::DamagedState);
+            }
+            value |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Ok(value);
+            }
+        }
+        Err(Error::DamagedState)
     }
 }

@@ -12,6 +12,20 @@ pub enum Error {
     Capacity,
     /// A refill that is not an integer in range.
     Refill,
+    /// A rate that is not an integer in range.
+    Rate,
+    /// A limit that is too large to keep a log for.
+    LogLimit,
+    /// A precision that is not an integer in range.
+    Precision,
+    /// A holder's name that is empty or too long.
+    Holder,
+    /// A lease for one holder more than a key can have.
+    TooManyHolders,
+    /// A time to live that is not a duration in range.
+    Ttl,
+    /// A refund to what is not counted but held.
+    RefundOfLease,
     /// A cost that is not an integer in range.
     Cost,
     /// A window that is not a duration in range.
@@ -54,6 +68,15 @@ impl Error {
             Self::Limit => "ERR limit must be an integer between 0 and 9007199254740991",
             Self::Capacity => "ERR capacity must be an integer between 0 and 9007199254740991",
             Self::Refill => "ERR refill must be an integer between 1 and 9007199254740991",
+            Self::Rate => "ERR rate must be an integer between 1 and 9007199254740991",
+            Self::LogLimit => {
+                "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE beyond"
+            }
+            Self::Precision => "ERR precision must be an integer between 1 and 64",
+            Self::Holder => "ERR holder must be 1 to 256 bytes long",
+            Self::TooManyHolders => "ERR a key can have at most 10000 holders: use several keys",
+            Self::Ttl => "ERR ttl must be a duration between 1ms and 3650d",
+            Self::RefundOfLease => "ERR a lease is not refunded but released: use RL.RELEASE",
             Self::Cost => "ERR cost must be an integer between 0 and 9007199254740991",
             Self::Window => "ERR window must be a duration between 1ms and 3650d",
             Self::Period => "ERR period must be a duration between 1ms and 3650d",
@@ -61,7 +84,9 @@ impl Error {
                 "ERR expected a limit behind the key, such as SLIDE 100 60 1, or one of PEEK and FORCE at the end"
             }
             Self::IncompleteSpec => "ERR incomplete limit: a parameter or the cost is missing",
-            Self::UnknownOption => "ERR unknown option: use PEEK or FORCE, after the cost",
+            Self::UnknownOption => {
+                "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost"
+            }
             Self::ExclusiveOptions => "ERR PEEK and FORCE exclude each other",
             Self::TrailingWords => "ERR syntax error: nothing may follow the limit",
             Self::RepeatedKey => "ERR a key may appear only once in a call",

@@ -11,14 +11,15 @@
 //! assert_eq!(first.decision.remaining, 70);
 //!
 //! // 10 s later, with the state that the first call left behind.
-//! let second = limit.evaluate(first.next.as_ref(), noon_us + 10_000_000, 80, Mode::Check).unwrap();
+//! let state = first.next.unwrap().begin();
+//! let second = limit.evaluate(state.as_ref(), noon_us + 10_000_000, 80, Mode::Check).unwrap();
 //! assert!(!second.decision.allowed);
 //! assert_eq!(second.next, None, "a denial leaves nothing to write");
 //! ```
 //!
 //! Nothing here knows a server or reads a clock: the caller passes the time in microseconds and stores
 //! the state that it is given. All arithmetic is on integers and exact. Each algorithm is one file,
-//! [`slide`] and [`bucket`], listed once in `algorithm.rs`.
+//! such as [`slide`] or [`bucket`], listed once in `algorithm.rs`.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -29,12 +30,19 @@ pub mod bucket;
 mod decision;
 mod encoding;
 mod error;
+pub mod exact;
+pub mod fixed;
+mod inspect;
+pub mod leak;
+pub mod lease;
+mod log;
 mod math;
 pub mod parse;
 pub mod slide;
 
-pub use algorithm::{Algorithm, Limit, State};
+pub use algorithm::{Algorithm, Limit, Next, Return, State};
 pub use bounds::{MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS};
 pub use decision::{Decision, Expiry, Mode, NEVER, Outcome};
-pub use encoding::{Blob, ENCODING_VERSION, Encoded, MAX_WORDS, stored_words};
+pub use encoding::{Blob, ENCODING_VERSION, Encoded, HEAD_WORDS, MAX_WORDS, stored_words};
 pub use error::Error;
+pub use inspect::{Field, Shown};

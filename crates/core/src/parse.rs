@@ -8,21 +8,44 @@ pub const MAX_LIMITS: usize = 128;
 
 /// A limit and what one call takes from it: `SLIDE 100 60 1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spec {
+pub struct Spec<'a> {
     /// The limit to check.
-    pub limit: Limit,
+    pub limit: Limit<'a>,
     /// The units this call takes.
     pub cost: u64,
 }
 
-impl Spec {
+impl<'a> Spec<'a> {
     /// Reads name, parameters and cost; in a spec the cost is always given.
-    pub fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
+    pub fn parse(words: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
         let algorithm = words.next().and_then(Algorithm::from_name);
-        let limit = Limit::parse(algorithm.ok_or(Error::UnknownAlgorithm)?, words)?;
+        let mut limit = Limit::parse(algorithm.ok_or(Error::UnknownAlgorithm)?, words)?;
         let cost = count(words.next(), Error::Cost)?;
+        if precision_follows(words.clone()) && matches!(limit, Limit::Slide(_)) {
+            words.next();
+            make_precise(&mut limit, words.next())?;
+        }
         Ok(Self { limit, cost })
     }
+}
+
+/// `PRECISION n`. A key may be called PRECISION; it is followed by a limit.
+fn precision_follows<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
+    let mut next = || words.next();
+    next().is_some_and(is_precision) && next().is_none_or(|n| Algorithm::from_name(n).is_none())
+}
+
+fn is_precision(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"PRECISION")
+}
+
+fn make_precise(limit: &mut Limit, word: Option<&[u8]>) -> Result<(), Error> {
+    let Limit::Slide(slide) = limit else {
+        return Err(Error::UnknownOption);
+    };
+    let precision = word.and_then(integer).and_then(|n| u8::try_from(n).ok());
+    *slide = slide.with_precision(precision.ok_or(Error::Precision)?)?;
+    Ok(())
 }
 
 /// Options behind the cost.
@@ -63,27 +86,32 @@ impl Options {
 pub fn single<'a>(
     algorithm: Algorithm,
     words: &mut impl Iterator<Item = &'a [u8]>,
-) -> Result<(Spec, Options), Error> {
-    let limit = Limit::parse(algorithm, words)?;
+) -> Result<(Spec<'a>, Options), Error> {
+    let mut limit = Limit::parse(algorithm, words)?;
     let mut options = Options::default();
-    let mut cost = 1;
-    if let Some(word) = words.next()
-        && !options.accept(word)
-    {
-        cost = count(Some(word), Error::Cost)?;
+    let mut cost = None;
+    let mut only_options = false;
+    while let Some(word) = words.next() {
+        if is_precision(word) {
+            make_precise(&mut limit, words.next())?;
+        } else if !options.accept(word) {
+            if only_options {
+                return Err(Error::UnknownOption);
+            }
+            cost = Some(count(Some(word), Error::Cost)?);
+        }
+        only_options = true;
     }
-    let rest = Options::parse(words)?;
-    options.peek |= rest.peek;
-    options.force |= rest.force;
+    let cost = cost.unwrap_or(1);
     Ok((Spec { limit, cost }, options))
 }
 
 /// The words of RL.MULTI: `key spec [key spec …] [PEEK | FORCE]`. `each` is given every key's position.
 pub fn multi<'a>(
-    mut words: impl Iterator<Item = &'a [u8]> + Clone,
-    mut each: impl FnMut(usize, Spec) -> Result<(), Error>,
+    mut words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    mut each: impl FnMut(usize, Spec<'a>) -> Result<(), Error>,
 ) -> Result<Options, Error> {
-    let mut position = 0;
+    let all = words.len();
     for limits in 0.. {
         // A key may be called PEEK; it is followed by a spec, the option by no more than options.
         if limits > 0
@@ -97,24 +125,31 @@ pub fn multi<'a>(
         if limits == MAX_LIMITS {
             return Err(Error::TooManyLimits);
         }
+        let position = all - words.len();
         words.next().ok_or(Error::IncompleteSpec)?;
-        let spec = Spec::parse(&mut words)?;
-        each(position, spec)?;
-        position += 1 + spec.limit.algorithm().spec_words();
+        each(position, Spec::parse(&mut words)?)?;
     }
     Err(Error::TooManyLimits)
 }
 
 /// The positions of RL.MULTI's keys, as far as its words make sense.
-pub fn multi_keys<'a>(mut words: impl Iterator<Item = &'a [u8]>, mut each: impl FnMut(usize)) {
-    let mut position = 0;
-    while words.next().is_some()
-        && let Some(algorithm) = words.next().and_then(Algorithm::from_name)
-    {
+pub fn multi_keys<'a>(
+    mut words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    mut each: impl FnMut(usize),
+) {
+    let all = words.len();
+    loop {
+        let position = all - words.len();
+        let (Some(_), Some(algorithm)) =
+            (words.next(), words.next().and_then(Algorithm::from_name))
+        else {
+            return;
+        };
         each(position);
-        let skipped = algorithm.parameters();
-        words.nth(skipped);
-        position += 1 + algorithm.spec_words();
+        words.nth(algorithm.parameters());
+        if algorithm == Algorithm::Slide && precision_follows(words.clone()) {
+            words.nth(1);
+        }
     }
 }
 

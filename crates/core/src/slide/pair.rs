@@ -1,58 +1,31 @@
-//! Sliding-window counter: the previous window fades out while the current one fills.
+//! Two counters: the previous window fades out while the current one fills.
 //!
 //! A call of `cost` at `e` into a window `W` is allowed iff
 //! `previous·(W−e)/W + current + cost ≤ limit`. All but the first term are integers, so comparing with
 //! that term rounded up is the same comparison, exactly.
 
-use crate::bounds::{self, MAX_TIME_US, MAX_USAGE};
+use super::{Limit, TAG};
+use crate::Error;
+use crate::bounds::MAX_USAGE;
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
 use crate::encoding::{Encoded, Fields, LOW_BITS};
+use crate::inspect::Field;
 use crate::math::{mul_div_ceil, mul_div_floor, to_u64};
-use crate::{Error, parse};
-
-pub(crate) const NAME: &str = "SLIDE";
-pub(crate) const TAG: u8 = 1;
-/// Words of a spec between the name and the cost.
-pub(crate) const PARAMETERS: usize = 2;
 
 const COUNT_BITS: u32 = LOW_BITS / 2;
 
-/// At most `limit` units per sliding `window`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    limit: u64,
-    window_us: u64,
-}
-
-impl Limit {
-    /// A limit of 0 blocks the key.
-    pub fn new(limit: u64, window_ms: u64) -> Result<Self, Error> {
-        Ok(Self {
-            limit: bounds::count(limit, Error::Limit)?,
-            window_us: bounds::period_us(window_ms, Error::Window)?,
-        })
-    }
-
-    pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
-        Ok(Self {
-            limit: parse::count(words.next(), Error::Limit)?,
-            window_us: parse::duration_us(words.next(), Error::Window)?,
-        })
-    }
-}
-
 /// Two adjoining windows: the current one begins at `start_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct Pair {
     start_us: u64,
     window_us: u64,
     current: u64,
     previous: u64,
 }
 
-impl State {
+impl Pair {
     /// The same usage as it stands at `now`.
-    fn at(self, now_us: u64) -> Self {
+    pub(super) fn at(self, now_us: u64) -> Self {
         let Some(elapsed) = now_us.checked_sub(self.start_us) else {
             // The clock stepped back: begin this window anew, with its usage.
             return Self {
@@ -80,7 +53,7 @@ impl State {
     }
 
     /// Units in use at `now`, which must lie in the current window. Rounded up.
-    fn used(&self, now_us: u64) -> u64 {
+    pub(super) fn used(&self, now_us: u64) -> u64 {
         if self.previous == 0 {
             return self.current;
         }
@@ -100,7 +73,7 @@ impl State {
     }
 
     /// The moment from which the state no longer matters.
-    fn clear_at(&self) -> u64 {
+    pub(super) fn clear_at(&self) -> u64 {
         if self.current > 0 {
             self.start_us + 2 * self.window_us
         } else if self.previous > 0 {
@@ -108,6 +81,39 @@ impl State {
         } else {
             self.start_us
         }
+    }
+
+    /// A new window that starts now, with usage from elsewhere as the previous one's.
+    pub(super) fn carrying(now_us: u64, window_us: u64, used: u64, cost: u64) -> Self {
+        Self {
+            start_us: now_us,
+            window_us,
+            current: cost,
+            previous: used.min(MAX_USAGE),
+        }
+    }
+
+    pub(super) fn refund(&self, now_us: u64, units: u64) -> (u64, Option<Self>) {
+        let seen = self.at(now_us);
+        let newest = units.min(seen.current);
+        let older = (units - newest).min(seen.previous);
+        let left = Self {
+            current: seen.current - newest,
+            previous: seen.previous - older,
+            ..seen
+        };
+        let in_use = left.current > 0 || left.previous > 0;
+        (newest + older, in_use.then_some(left))
+    }
+
+    pub(super) fn inspect(&self, now_us: u64) -> Vec<Field> {
+        vec![
+            Field::ms("window_ms", self.window_us),
+            Field::ms("window_start_ms", self.start_us),
+            Field::number("current", self.current),
+            Field::number("previous", self.previous),
+            Field::number("used", self.at(now_us).used(now_us)),
+        ]
     }
 
     pub(crate) fn expire_at_ms(&self) -> u64 {
@@ -149,15 +155,14 @@ impl State {
 #[inline]
 pub(crate) fn evaluate(
     limit: &Limit,
-    stored: Option<&State>,
+    stored: Option<&Pair>,
     now_us: u64,
     cost: u64,
     mode: Mode,
-) -> Outcome<State> {
-    let now_us = now_us.min(MAX_TIME_US);
+) -> Outcome<Pair> {
     let seen = match stored {
         Some(stored) => stored.at(now_us),
-        None => State {
+        None => Pair {
             start_us: now_us,
             window_us: limit.window_us,
             current: 0,
@@ -176,18 +181,13 @@ pub(crate) fn evaluate(
             .is_some_and(|stored| now_us < stored.start_us)
             .then_some(seen)
     } else if limit.window_us == seen.window_us {
-        Some(State {
+        Some(Pair {
             current: seen.current.saturating_add(cost).min(MAX_USAGE),
             ..seen
         })
     } else {
         // Another window: usage so far fades over the new one, from now.
-        Some(State {
-            start_us: now_us,
-            window_us: limit.window_us,
-            current: cost,
-            previous: used.min(MAX_USAGE),
-        })
+        Some(Pair::carrying(now_us, limit.window_us, used, cost))
     };
 
     let after = next.as_ref().unwrap_or(&seen);

@@ -1,0 +1,34 @@
+//! `RL.INSPECT key`: the stored state, field by field, for a person.
+
+use std::ffi::CStr;
+
+use crate::failure::Failure;
+use crate::redis::{Access, Args, Argument, Command, Context, Docs, Key};
+use crate::reply;
+
+pub(crate) struct Inspect;
+
+impl Command for Inspect {
+    const NAME: &'static CStr = c"RL.INSPECT";
+    const FLAGS: &'static CStr = c"readonly fast";
+    const ACL: &'static str = "read fast";
+    const ACCESS: Access = Access::Read;
+    const MIN_ARGS: usize = 2;
+    const MAX_ARGS: usize = 2;
+    const DOCS: Docs = Docs {
+        summary: c"Shows what a key holds, field by field.",
+        complexity: c"O(1); for LEASE O(N) where N is the number of holders, at most 10000",
+        since: c"0.1.0",
+        arguments: &[Argument::KEY],
+    };
+
+    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+        let mut key = Key::open_to_read(ctx, args.get(1));
+        key.read_any()?;
+        match key.state() {
+            Some(state) => reply::inspection(ctx, state, ctx.now_us(), key.expire_at_ms()),
+            None => ctx.reply_null(),
+        }
+        Ok(())
+    }
+}
