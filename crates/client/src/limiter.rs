@@ -111,7 +111,6 @@ pub(crate) struct Check<'a> {
 
 impl Limiter {
     /// A limiter on one server: `redis://`, `rediss://` (feature `tls`) or `unix://`.
-    #[must_use]
     pub fn builder(url: impl AsRef<str>) -> Builder {
         Builder::server(url.as_ref())
     }
@@ -204,10 +203,10 @@ impl Limiter {
     }
 
     async fn ask(&self, checks: &[Check<'_>]) -> Result<Decision, Failure> {
-        if let ([check], true) = (checks, self.budgeted) {
-            if let Some(answer) = Budgets::check(&self.shared, check).await {
-                return answer;
-            }
+        if let ([check], true) = (checks, self.budgeted)
+            && let Some(answer) = Budgets::check(&self.shared, check).await
+        {
+            return answer;
         }
         self.call(checks, Purpose::Check).await
     }

@@ -113,7 +113,8 @@ impl Ledger {
         owed
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
         self.pages.lock().is_empty()
     }
 }
@@ -159,7 +160,8 @@ fn evaluate(
 ) -> Option<(Decision, Option<State>)> {
     let name = match limit {
         Limit::Bucket { .. } | Limit::Leak { .. } => "BUCKET",
-        _ => "SLIDE",
+        Limit::Fixed { .. } => "FIXED",
+        Limit::Slide { .. } | Limit::Exact { .. } | Limit::Lease { .. } => "SLIDE",
     };
     let algorithm = Algorithm::from_name(name.as_bytes())?;
     let words: Vec<String> = limit
@@ -184,7 +186,7 @@ fn evaluate(
         five.retry_after_ms,
         count(five.reset_after_ms),
     ]);
-    Some((decision, outcome.next))
+    Some((decision, outcome.next.and_then(|next| next.begin())))
 }
 
 fn unix_us() -> u64 {
