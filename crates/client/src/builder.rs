@@ -187,21 +187,11 @@ impl Builder {
 
     /// Connects, and finds out what the server can do.
     pub async fn build(self) -> Result<Limiter, Error> {
+        let patience = self.connect_timeout;
         let limiter = self.assemble()?;
-        let server = &limiter.shared.server;
-        let patience = server.timeout;
-        let mut tried = server.revive(0).await;
-        // A cold server or process may be slow once; a limiter that comes up is worth a second try.
-        for _ in 0..3 {
-            match &tried {
-                Err(error) if error.is_timeout() => {
-                    tokio::time::sleep(patience).await;
-                    tried = server.revive(0).await;
-                }
-                _ => break,
-            }
-        }
-        tried.map_err(Error::Unavailable)?;
+        // No caller waits yet, so a cold start may take its time.
+        let revived = limiter.shared.server.revive(0, patience).await;
+        revived.map_err(Error::Unavailable)?;
         Ok(limiter)
     }
 

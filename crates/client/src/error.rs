@@ -53,6 +53,14 @@ pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
         .is_some_and(|detail| detail.to_ascii_lowercase().starts_with("unknown command"))
 }
 
+/// The error's text without keys: servers repeat a command that they do not know, arguments and all.
+pub(crate) fn loggable(error: &RedisError) -> String {
+    match is_unknown_command(error) {
+        true => "the server does not know the command".to_owned(),
+        false => error.to_string(),
+    }
+}
+
 /// Whether the connection itself is gone, so that every further call on it would fail too.
 pub(crate) fn is_lost_connection(error: &RedisError) -> bool {
     error.is_connection_dropped() || error.is_connection_refusal() || error.is_unrecoverable_error()

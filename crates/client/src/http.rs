@@ -44,8 +44,9 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use tower_layer::Layer;
 use tower_service::Service;
 
+use crate::error::loggable;
 use crate::limiter::Check;
-use crate::{Decision, FailureMode, Limit, Limiter, Source};
+use crate::{Decision, Error, FailureMode, Limit, Limiter, Source};
 
 /// The limits that apply to one request.
 #[derive(Clone, Debug, Default)]
@@ -246,7 +247,11 @@ impl<F> Settings<F> {
             Ok(decision) => decision,
             // A wrong limit is for the log, not for the client: it gets what it would get without a server.
             Err(error) => {
-                tracing::error!(%error, "limits could not be checked");
+                let error = match &error {
+                    Error::Rejected(error) => loggable(error),
+                    error => error.to_string(),
+                };
+                tracing::error!(error, "limits could not be checked");
                 limiter.without_server(&checks)
             }
         }

@@ -1,5 +1,6 @@
 //! The server as a limiter sees it: a connection with a deadline, a breaker, and a way back.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,7 +13,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::breaker::{Lanes, Patience};
 use crate::connection::{Connector, Link, SharedLink};
-use crate::error::{fault_kind, is_callers, is_lost_connection, is_unknown_command};
+use crate::error::{fault_kind, is_callers, is_lost_connection, is_unknown_command, loggable};
 use crate::limiter::Check;
 use crate::local::{Debt, Ledger};
 use crate::metrics::Metrics;
@@ -47,7 +48,7 @@ pub(crate) enum Failure {
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let down = || std::io::Error::from(std::io::ErrorKind::NotConnected).into();
+        let down = || io::Error::from(io::ErrorKind::NotConnected).into();
         match failure {
             Failure::Fault(error) => Self::Unavailable(error.unwrap_or_else(down)),
             Failure::Call(error) => error,
@@ -125,10 +126,7 @@ impl Server {
         }
         let link = self.link.read().clone();
         let Some(link) = link else {
-            return Err(self.fault(
-                lane,
-                std::io::Error::from(std::io::ErrorKind::NotConnected).into(),
-            ));
+            return Err(self.fault(lane, io::Error::from(io::ErrorKind::NotConnected).into()));
         };
         let asked = Instant::now();
         let reply = timeout(patience, request.send(&*link)).await;
@@ -148,10 +146,7 @@ impl Server {
     }
 
     pub(crate) fn timed_out(&self, lane: usize) -> Failure {
-        self.fault(
-            lane,
-            std::io::Error::from(std::io::ErrorKind::TimedOut).into(),
-        )
+        self.fault(lane, io::Error::from(io::ErrorKind::TimedOut).into())
     }
 
     fn fault(&self, lane: usize, error: RedisError) -> Failure {
@@ -172,7 +167,8 @@ impl Server {
     fn opened(&self, lane: usize, error: &RedisError, first_pause: Duration) {
         self.metrics.opened.increment(1);
         self.show_breaker();
-        tracing::error!(lane, %error, "breaker open: deciding without the server");
+        let error = loggable(error);
+        tracing::error!(lane, error, "breaker open: deciding without the server");
         self.runtime
             .spawn(probe(self.me.clone(), lane, first_pause, self.patience));
     }
@@ -183,8 +179,10 @@ impl Server {
 
     /// Starts without a server: it is looked for at once, and meanwhile the failure modes decide.
     pub(crate) fn start_open(&self) {
+        tracing::info!("breaker open: looking for the server");
         for lane in 0..self.lanes.len() {
             if self.lanes.open(lane) {
+                self.metrics.opened.increment(1);
                 self.runtime
                     .spawn(probe(self.me.clone(), lane, Duration::ZERO, self.patience));
             }
@@ -193,16 +191,14 @@ impl Server {
     }
 
     /// Connects if there is need to, and makes sure that the server can do its work.
-    pub(crate) async fn revive(&self, lane: usize) -> RedisResult<()> {
+    pub(crate) async fn revive(&self, lane: usize, patience: Duration) -> RedisResult<()> {
         let current = self.link.read().clone();
         let link = match current {
             Some(link) if !self.connector.replaces() => link,
             _ => self.connector.connect(self.connect_timeout).await?,
         };
-        // A server slower than callers would wait for is not back yet.
-        let found = timeout(self.timeout, detect(&*link, self.lanes.probe_key(lane))).await;
-        let found = found
-            .unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+        let found = timeout(patience, detect(&*link, self.lanes.probe_key(lane))).await;
+        let found = found.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
         self.found(found?);
         *self.link.write() = Some(link);
         Ok(())
@@ -285,7 +281,7 @@ impl Server {
         match reply {
             Ok(Ok(_)) => debt.units,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "a key could not be charged");
+                tracing::warn!(error = loggable(&error), "a key could not be charged");
                 0
             }
             Err(_) => 0,
@@ -363,7 +359,8 @@ async fn probe(server: Weak<Server>, lane: usize, first_pause: Duration, patienc
         server.lanes.half_open(lane);
         server.metrics.half_opened.increment(1);
         tracing::debug!(lane, "breaker half open: asking whether the server is back");
-        match server.revive(lane).await {
+        // A server slower than callers would wait for is not back yet.
+        match server.revive(lane, server.timeout).await {
             Ok(()) => {
                 // Before anyone asks, the server hears what it missed.
                 server.settle(lane).await;
@@ -377,7 +374,7 @@ async fn probe(server: Weak<Server>, lane: usize, first_pause: Duration, patienc
             }
             Err(error) => {
                 server.lanes.reopen(lane);
-                tracing::debug!(lane, %error, "the server is not back");
+                tracing::debug!(lane, error = loggable(&error), "the server is not back");
             }
         }
         pause = (pause * 2).clamp(patience.shortest, patience.longest);

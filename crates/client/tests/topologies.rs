@@ -15,7 +15,15 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let config = ["cluster-enabled", "yes", "cluster-node-timeout", "2000"];
+        let config = [
+            "cluster-enabled",
+            "yes",
+            "cluster-node-timeout",
+            "2000",
+            // One shard's failure is not the others'.
+            "cluster-require-full-coverage",
+            "no",
+        ];
         let nodes: Vec<Server> = (0..3).map(|_| Server::with(&config)).collect();
         let addresses: Vec<String> = nodes
             .iter()
@@ -89,7 +97,8 @@ async fn a_cluster() {
     // One shard dies: its keys are decided by the failure mode, the others by their shards.
     let brisk = cluster
         .limiter()
-        .timeout(Duration::from_millis(200))
+        .timeout(Duration::from_millis(100))
+        .breaker_failures(2)
         .on_failure(FailureMode::Closed)
         .build()
         .await
