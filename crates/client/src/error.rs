@@ -19,6 +19,10 @@ pub enum Error {
         index: usize,
     },
 
+    /// There is nothing to check.
+    #[error("a check needs at least one limit")]
+    NoLimits,
+
     /// The server refused the call: a number out of range, a key of another type.
     #[error("the server refuses the call: {0}")]
     Rejected(#[source] RedisError),

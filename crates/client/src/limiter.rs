@@ -178,6 +178,9 @@ impl Limiter {
     }
 
     pub(crate) async fn decide(&self, checks: &[Check<'_>]) -> Result<Decision, Error> {
+        if checks.is_empty() {
+            return Err(Error::NoLimits);
+        }
         let decision = match self.known_denial(checks) {
             Some(denial) => denial,
             None => match self.ask(checks).await {
@@ -261,6 +264,11 @@ impl Limiter {
             FailureMode::Closed => Source::FailClosed,
         };
         let probed_within = server.patience.longest;
+        if let (Some(decision), Some(check)) = (&decided, checks.first())
+            && decision.allowed
+        {
+            server.settle_soon(server.lanes.of(check.key));
+        }
         let mut decision = decided.unwrap_or(Decision {
             allowed: source == Source::FailOpen,
             limit: checks.first().map_or(0, |check| check.limit.limit()),

@@ -28,6 +28,7 @@ pub(crate) struct Server {
     link: RwLock<Option<SharedLink>>,
     backend: AtomicU8,
     said_no_module: AtomicBool,
+    settling_soon: AtomicBool,
     pub(crate) lanes: Lanes,
     pub(crate) patience: Patience,
     pub(crate) timeout: Duration,
@@ -94,6 +95,7 @@ impl Server {
             link: RwLock::new(None),
             backend: AtomicU8::new(0),
             said_no_module: AtomicBool::new(false),
+            settling_soon: AtomicBool::new(false),
             lanes: Lanes::new(cluster, config.patience.failures),
             patience: config.patience,
             timeout: config.timeout,
@@ -221,6 +223,23 @@ impl Server {
                 "the server changed: usage counted so far is left behind"
             );
         }
+    }
+
+    /// A single call went unanswered and was decided here: if that does not open the breaker, whose closing settles
+    /// accounts, they are settled in a moment.
+    pub(crate) fn settle_soon(&self, lane: usize) {
+        if !self.lanes.is_closed(lane) || self.settling_soon.swap(true, Relaxed) {
+            return;
+        }
+        let (server, pause) = (self.me.clone(), self.patience.longest);
+        self.runtime.spawn(async move {
+            sleep(Patience::jittered(pause)).await;
+            let Some(server) = server.upgrade() else { return };
+            server.settling_soon.store(false, Relaxed);
+            for lane in (0..server.lanes.len()).filter(|&lane| server.lanes.is_closed(lane)) {
+                server.settle(lane).await;
+            }
+        });
     }
 
     /// Charges what was admitted without the server.

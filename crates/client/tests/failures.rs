@@ -256,6 +256,27 @@ async fn the_deadline_holds_while_nothing_answers() {
     server.resume();
 }
 
+/// Too few failures to open the breaker: what they let pass is charged all the same.
+#[tokio::test]
+async fn single_failures_are_settled_too() {
+    let server = Server::start();
+    let limiter = limiter(&server)
+        .breaker_failures(1000)
+        .on_failure(FailureMode::Open)
+        .build()
+        .await
+        .unwrap();
+    server.pause();
+    for _ in 0..3 {
+        let decision = limiter.check("k", Limit::slide(100, HOUR), 1).await.unwrap();
+        assert_eq!(decision.source, Source::FailOpen);
+    }
+    server.resume();
+    // Charged, and counted by the server when it woke: twice is too much, but never too little.
+    eventually("accounts are settled", || remaining(&server, "k", "SLIDE 100 3600") == 94).await;
+    assert!(limiter.health().ready);
+}
+
 #[tokio::test]
 async fn a_limiter_can_start_before_its_server() {
     let mut server = Server::start();
