@@ -3,7 +3,7 @@
 //! One limit and several take the same steps, on a [`Check`] each; RL.PEEK leaves out the commit.
 
 use rl_core::parse::{Options, Spec};
-use rl_core::{Decision, Expiry, Mode, NEVER, Next, Outcome};
+use rl_core::{Decision, Error, Expiry, Mode, NEVER, Next, Outcome};
 use smallvec::SmallVec;
 
 use crate::failure::Failure;
@@ -26,6 +26,7 @@ pub(crate) struct Verdict {
 }
 
 /// Decides one limit, and consumes if it allows.
+#[inline(always)]
 pub(crate) fn one(ctx: &Context, request: &Request, options: Options) -> Result<Decision, Failure> {
     let mut check = Check::evaluate(ctx, request, ctx.now_us(), options)?;
     if !options.peek && check.commit(ctx)? == Change::Unheard {
@@ -86,7 +87,7 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    #[inline]
+    #[inline(always)]
     fn evaluate(
         ctx: &Context,
         request: &'a Request,
@@ -106,6 +107,11 @@ impl<'a> Check<'a> {
             Mode::Check
         };
         let outcome = limit.evaluate(key.state(), now_us, *cost, mode)?;
+        // A full server goes on checking the keys that it has. The flag deny-oom would refuse those too.
+        let new = key.state().is_none() && outcome.next.is_some() && !options.peek;
+        if new && ctx.is_full() {
+            return Err(Error::OutOfMemory.into());
+        }
         Ok(Self {
             request,
             key,
@@ -114,7 +120,7 @@ impl<'a> Check<'a> {
     }
 
     /// Writes what the outcome leaves to be written.
-    #[inline]
+    #[inline(always)]
     fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
         match self.outcome.next.take() {
             Some(next) => {
@@ -130,13 +136,19 @@ impl<'a> Check<'a> {
         if self.outcome.decision.allowed {
             let limit = &self.request.spec.limit;
             self.outcome = limit.evaluate(self.key.state(), now_us, 0, Mode::Check)?;
+            // A holder that asked to keep less than it has may have more than a lowered limit.
+            let decision = &mut self.outcome.decision;
+            if !decision.allowed {
+                decision.allowed = true;
+                decision.retry_after_ms = 0;
+            }
         }
         Ok(())
     }
 }
 
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.
-#[inline]
+#[inline(always)]
 pub(crate) fn commit(
     ctx: &Context,
     key: &mut Key,

@@ -120,6 +120,26 @@ pub fn bucket() -> Contender {
     bucket
 }
 
+/// The rest of the family, each in use as its kind is.
+pub fn family() -> Vec<Contender> {
+    let one = |name: &str, prefix: &str, command: &str, after: &str| {
+        Contender::new(name, prefix, command, after, 6)
+    };
+    let precise = "100000 1h 1 PRECISION 8";
+    let mut leak = one("RL.LEAK", "lk", "RL.LEAK", "100000 1000 1h");
+    leak.prepare = Some(|key| words(&format!("RL.LEAK {key} 100000 1000 1h 2000")));
+    leak.prepared_lines = 6;
+    vec![
+        slide(),
+        one("RL.SLIDE … PRECISION 8", "sp", "RL.SLIDE", precise),
+        one("RL.FIXED", "f", "RL.FIXED", "100000 1h"),
+        bucket(),
+        leak,
+        one("RL.EXACT", "x", "RL.EXACT", "100000 1h"),
+        one("RL.LEASE, renewed", "le", "RL.LEASE", "5 1h worker-1"),
+    ]
+}
+
 /// Keys that outlive even the longest preparation.
 pub fn lasting_slide() -> Contender {
     Contender::new("RL.SLIDE", "s", "RL.SLIDE", "100000 1h", 6)

@@ -10,8 +10,9 @@ use crate::server::Server;
 
 type Group = (&'static str, fn(&mut Report));
 
-pub const ALL: [Group; 9] = [
+pub const ALL: [Group; 10] = [
     ("reference", reference),
+    ("family", family),
     ("pipelines", pipelines),
     ("denials", denials),
     ("multi", multi),
@@ -126,6 +127,27 @@ fn reference(report: &mut Report) {
         }
     }
     report.add(table);
+}
+
+/// Every algorithm beside the floor and the script that keeps a log.
+fn family(report: &mut Report) {
+    let server = Server::start(&[]);
+    let mut contenders = vec![with::incr()];
+    contenders.extend(with::family());
+    contenders.push(with::lua_log(&server));
+    let title = "Every algorithm, pipeline 32, 100 000 random keys, all allowed".into();
+    measure(
+        report,
+        &server,
+        contenders,
+        Case {
+            id: "family",
+            title,
+            keys: KEYS,
+            pipeline: 32,
+            operations: 60_000,
+        },
+    );
 }
 
 fn pipelines(report: &mut Report) {
@@ -364,6 +386,9 @@ fn memory(report: &mut Report) {
         // Alive for the whole measurement.
         contenders[2] = with::lasting_slide();
         contenders[3] = with::lasting_bucket();
+        let lasting =
+            |contender: &Contender| !["RL.SLIDE", "RL.BUCKET"].contains(&&*contender.name);
+        contenders.extend(with::family().into_iter().filter(lasting));
         let Some(contender) = contenders.into_iter().nth(n) else {
             break;
         };

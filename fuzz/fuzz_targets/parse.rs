@@ -19,7 +19,9 @@ fuzz_target!(|input: &[u8]| {
     let mut parsed = Vec::new();
     let result = parse::multi(words(), |position, spec| {
         parsed.push(position);
-        spec.limit.evaluate(None, 0, spec.cost, Mode::Force).map(|_| ())
+        spec.limit
+            .evaluate(None, 0, spec.cost, Mode::Force)
+            .map(|_| ())
     });
     let mut keys = Vec::new();
     parse::multi_keys(words(), |position| keys.push(position));

@@ -1,41 +1,91 @@
-//! Any bytes are a state or refused; what is a state survives a round trip and every evaluation.
+//! Any bytes are a state or a step, or refused; what is one survives a round trip and every evaluation.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use rl_core::parse::Spec;
-use rl_core::{Mode, State};
+use rl_core::{MAX_TIME_US, Mode, Next, State};
 
-const SPECS: [&[&[u8]]; 4] = [
-    &[b"SLIDE", b"100", b"60", b"1"],
-    &[b"SLIDE", b"9007199254740991", b"3650d", b"9007199254740991"],
-    &[b"BUCKET", b"200", b"1000", b"1m", b"5"],
-    &[b"BUCKET", b"9007199254740991", b"1", b"3650d", b"9007199254740991"],
+const SPECS: [&str; 12] = [
+    "SLIDE 100 60 1",
+    "SLIDE 9007199254740991 3650d 9007199254740991",
+    "SLIDE 100 60 1 PRECISION 2",
+    "SLIDE 9007199254740991 1ms 9007199254740991 PRECISION 64",
+    "BUCKET 200 1000 1m 5",
+    "BUCKET 9007199254740991 1 3650d 9007199254740991",
+    "FIXED 100 60 1",
+    "LEAK 9007199254740991 1 3650d 9007199254740991",
+    "EXACT 100 60 1",
+    "EXACT 1000000 3650d 9007199254740991",
+    "LEASE 5 60 a 1",
+    "LEASE 9007199254740991 3650d \0 9007199254740991",
 ];
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (now_us, blob) = input;
-    let Ok(state) = State::decode_blob(blob) else {
+    let Ok(next) = Next::decode_blob(blob) else {
         return;
     };
-    let encoded = state.encode();
-    assert_eq!(State::decode(encoded.words()), Ok(state));
-    assert_eq!(State::decode_blob(encoded.blob().as_bytes()), Ok(state));
+    assert_eq!(&next.blob()[..], blob, "one encoding for each state");
+    if let Some(state) = next.begin() {
+        exercise(&state, now_us);
+    }
+});
 
-    for words in SPECS {
-        let Ok(spec) = Spec::parse(&mut words.iter().copied()) else {
+fn exercise(state: &State, now_us: u64) {
+    assert_eq!(copy(state).blob(), state.blob());
+    if let Some(encoded) = state.words() {
+        assert_eq!(State::decode(encoded.words()).as_ref(), Ok(state));
+    }
+    for text in SPECS {
+        let Ok(spec) = Spec::parse(&mut text.split(' ').map(str::as_bytes)) else {
             unreachable!()
         };
         for mode in [Mode::Check, Mode::Force] {
-            let Ok(outcome) = spec.limit.evaluate(Some(&state), now_us, spec.cost, mode) else {
+            let Ok(outcome) = spec.limit.evaluate(Some(state), now_us, spec.cost, mode) else {
                 continue;
             };
             let decision = outcome.decision;
             assert!(decision.remaining <= decision.limit);
-            assert!(decision.allowed == (decision.retry_after_ms == 0));
+            assert!(decision.allowed == (decision.retry_after_ms == 0) || text.starts_with("LEAK"));
             if let Some(next) = outcome.next {
-                assert_eq!(State::decode(next.encode().words()), Ok(next));
+                follow(state, next, Some(outcome.expiry.at_ms));
             }
         }
     }
-});
+    assert!(!state.inspect(now_us.min(MAX_TIME_US)).is_empty());
+    for back in [
+        state.refund(now_us, 1),
+        state.refund(now_us, u64::MAX),
+        state.release(now_us, b"a"),
+    ] {
+        if let Ok(back) = back
+            && let (1.., Some(next)) = (back.units, back.next)
+        {
+            follow(state, next, None);
+        }
+    }
+}
+
+/// A replica arrives where the primary is.
+fn follow(state: &State, next: Next, expire_at_ms: Option<u64>) {
+    let (mut primary, mut replica) = (state.clone(), copy(state));
+    let sent = next.blob();
+    match Next::decode_blob(&sent) {
+        Ok(received) => replica.advance(received),
+        Err(error) => panic!("{next:?}: {error}"),
+    }
+    primary.advance(next);
+    assert_eq!(replica.blob(), primary.blob());
+    assert_eq!(copy(&primary).blob(), primary.blob());
+    if let Some(at_ms) = expire_at_ms {
+        assert_eq!(primary.expire_at_ms(), at_ms);
+    }
+}
+
+fn copy(state: &State) -> State {
+    match State::decode_blob(&state.blob()) {
+        Ok(state) => state,
+        Err(error) => panic!("{state:?}: {error}"),
+    }
+}

@@ -44,11 +44,17 @@ impl Command for Load {
             ctx.reply_ok();
             return Ok(());
         }
-        // Whatever else the key holds is replaced.
-        if key.read(next.algorithm()).is_err() {
-            key.delete();
-        }
-        if key.store(next)? {
+        // Whatever else the key holds is replaced; a step from a state that is not there leads nowhere.
+        let ours = key.read(next.algorithm()).is_ok();
+        let next = match key.state() {
+            Some(_) => Some(next),
+            None => next.begin().map(Next::Whole),
+        };
+        if let Some(next) = next {
+            if !ours {
+                key.delete();
+            }
+            key.store(next)?;
             key.expire_at(expire_at_ms);
             ctx.replicate_verbatim();
             ctx.signal_modified(name);

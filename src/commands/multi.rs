@@ -30,7 +30,7 @@ pub(super) const SPEC: Argument = Argument::one_of(
 
 impl Command for Multi {
     const NAME: &'static CStr = c"RL.MULTI";
-    const FLAGS: &'static CStr = c"write deny-oom fast getkeys-api";
+    const FLAGS: &'static CStr = c"write fast getkeys-api";
     const ACL: &'static str = "write fast";
     const MIN_ARGS: usize = 6;
     const DOCS: Docs = Docs {

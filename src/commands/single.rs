@@ -22,7 +22,7 @@ macro_rules! one_limit {
 
         impl crate::redis::Command for $command {
             const NAME: &'static std::ffi::CStr = $name;
-            const FLAGS: &'static std::ffi::CStr = c"write deny-oom fast";
+            const FLAGS: &'static std::ffi::CStr = c"write fast";
             const ACL: &'static str = "write fast";
             const MIN_ARGS: usize = 2 + rl_core::Algorithm::$command.parameters();
             const DOCS: crate::redis::Docs = crate::redis::Docs {
@@ -60,6 +60,7 @@ macro_rules! one_limit {
 }
 pub(super) use one_limit;
 
+#[inline(always)]
 pub(super) fn run(ctx: &Context, args: Args, algorithm: Algorithm) -> Result<(), Failure> {
     let (spec, options) = parse::single(algorithm, &mut args.words(2))?;
     let name = args.get(1);
@@ -67,6 +68,7 @@ pub(super) fn run(ctx: &Context, args: Args, algorithm: Algorithm) -> Result<(),
 }
 
 /// Runs one limit and replies with its five integers.
+#[inline(always)]
 pub(super) fn answer(
     ctx: &Context,
     request: &Request,

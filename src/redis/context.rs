@@ -151,6 +151,13 @@ impl Context {
         self.flags() & applying != 0
     }
 
+    /// Whether memory is over `maxmemory` and nothing may be evicted.
+    #[cold]
+    pub(crate) fn is_full(&self) -> bool {
+        let of_interest = REDISMODULE_CTX_FLAGS_OOM | REDISMODULE_CTX_FLAGS_EVICT;
+        self.flags() & of_interest == REDISMODULE_CTX_FLAGS_OOM
+    }
+
     pub(crate) fn is_cluster(&self) -> bool {
         self.flags() & REDISMODULE_CTX_FLAGS_CLUSTER != 0
     }

@@ -46,7 +46,7 @@ impl Key {
     }
 
     /// Reads the key as one of `algorithm`; it may be missing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read(&mut self, algorithm: Algorithm) -> Result<(), Failure> {
         if self.raw.is_null() {
             return Ok(());
@@ -82,7 +82,7 @@ impl Key {
     }
 
     /// The key's type is that of `algorithm`.
-    #[inline]
+    #[inline(always)]
     fn hold(&mut self, algorithm: Algorithm) -> Result<(), Error> {
         // SAFETY: the key is open, its type is ours, and the algorithm tells what such a type holds.
         unsafe {
@@ -91,7 +91,7 @@ impl Key {
                 Held::Live(Live::from_raw(value))
             } else {
                 let words = Words::from_raw(value);
-                let state = words.state()?;
+                let state = words.state_of(algorithm)?;
                 Held::Words(words, state)
             };
         }
@@ -113,26 +113,23 @@ impl Key {
         unsafe { api!(RedisModule_KeyType)(self.raw) == REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
 
-    /// Takes the step to the next state, in a key opened to write; `false` if there is none to be had.
-    #[inline]
-    pub(crate) fn store(&mut self, next: Next) -> Result<bool, Error> {
+    /// Takes the step to the next state, in a key opened to write.
+    #[inline(always)]
+    pub(crate) fn store(&mut self, next: Next) -> Result<(), Error> {
         if let Next::Whole(state) = next {
-            return self.put(state).map(|()| true);
+            return self.put(state);
         }
         if let Held::Live(live) = &mut self.held
             && live.state().algorithm() == next.algorithm()
         {
             live.state_mut().advance(next);
-            return Ok(true);
+            return Ok(());
         }
-        match next.begin() {
-            Some(state) => self.put(state).map(|()| true),
-            None => Ok(false),
-        }
+        next.begin().map_or(Ok(()), |state| self.put(state))
     }
 
     /// Stores a state in place of whatever the key holds.
-    #[inline]
+    #[inline(always)]
     fn put(&mut self, state: State) -> Result<(), Error> {
         let algorithm = state.algorithm();
         let words = state.words();

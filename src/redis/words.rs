@@ -6,7 +6,7 @@ use std::ptr;
 use std::slice;
 
 use redis_module::raw::{self, *};
-use rl_core::{Encoded, Error, HEAD_WORDS, MAX_WORDS, State, stored_words};
+use rl_core::{Algorithm, Encoded, Error, HEAD_WORDS, MAX_WORDS, State, stored_words};
 
 use super::datatype::{algorithm_at, check_version, digest_bytes, emit_load, no_methods, refuse};
 use super::{api, shield};
@@ -62,6 +62,12 @@ impl Words {
 
     pub(super) fn state(&self) -> Result<State, Error> {
         State::decode(self.words())
+    }
+
+    /// The same where the algorithm is known.
+    #[inline(always)]
+    pub(super) fn state_of(&self, algorithm: Algorithm) -> Result<State, Error> {
+        State::decode_known(algorithm, self.words())
     }
 
     /// Takes over a state of the same size; `false` if it has another.

@@ -83,6 +83,7 @@ macro_rules! algorithms {
 
         impl<'a> Limit<'a> {
             /// Reads a limit's parameters, without name and cost.
+            #[inline(always)]
             pub fn parse(
                 algorithm: Algorithm,
                 words: &mut impl Iterator<Item = &'a [u8]>,
@@ -105,7 +106,7 @@ macro_rules! algorithms {
             /// Decides a call of `cost` at `now_us`, given the stored state. Stores nothing.
             ///
             /// Fails if the state is of another algorithm, or if a lease's key has too many holders.
-            #[inline]
+            #[inline(always)]
             pub fn evaluate(
                 &self,
                 stored: Option<&State>,
@@ -115,11 +116,11 @@ macro_rules! algorithms {
             ) -> Result<Outcome<Next<'a>>, Error> {
                 match (self, stored) {
                     $((Self::$word(limit), None) => {
-                        let outcome = $word_file::evaluate(limit, None, now_us, cost, mode)?;
+                        let outcome = $word_file::evaluate(limit, None, now_us, cost, mode);
                         Ok(outcome.map(|next| Next::Whole(State::$word(next))))
                     })+
                     $((Self::$word(limit), Some(State::$word(stored))) => {
-                        let outcome = $word_file::evaluate(limit, Some(stored), now_us, cost, mode)?;
+                        let outcome = $word_file::evaluate(limit, Some(stored), now_us, cost, mode);
                         Ok(outcome.map(|next| Next::Whole(State::$word(next))))
                     })+
                     $((Self::$live(limit), None) => {
@@ -193,6 +194,7 @@ macro_rules! algorithms {
                 match self { $(Self::$word(_) => 1,)+ $(Self::$live(state) => state.pieces(),)+ }
             }
 
+            #[inline(always)]
             pub(crate) fn decode_as(algorithm: Algorithm, fields: Fields) -> Result<Self, Error> {
                 match algorithm {
                     $(Algorithm::$word => $word_file::State::decode(fields).map(Self::$word),)+

@@ -180,7 +180,7 @@ pub(crate) fn evaluate(
     now_us: u64,
     cost: u64,
     mode: Mode,
-) -> Result<Outcome<State>, Error> {
+) -> Outcome<State> {
     let now_us = now_us.min(MAX_TIME_US);
     let debt = stored.map_or(0, |stored| limit.owed(stored, now_us));
     // Capacity and cost are whole tokens, so debt rounded up to tokens decides exactly.
@@ -207,7 +207,7 @@ pub(crate) fn evaluate(
     };
     let store = cost > 0 && (allowed || stored.is_some_and(untrue));
 
-    Ok(Outcome {
+    Outcome {
         decision: Decision {
             allowed,
             limit: limit.capacity,
@@ -224,5 +224,5 @@ pub(crate) fn evaluate(
             at_ms: after.expire_at_ms(),
             unmoved: stored.is_some_and(|stored| stored.expire_at_ms() == after.expire_at_ms()),
         },
-    })
+    }
 }

@@ -259,6 +259,15 @@ impl State {
         }
     }
 
+    /// The same where the algorithm is known, which spares the search for it.
+    #[inline(always)]
+    pub fn decode_known(algorithm: Algorithm, words: &[u64]) -> Result<Self, Error> {
+        if words.first().map(|&first| tag(first) & !WIDE) == Some(algorithm.tag()) {
+            return Self::decode_as(algorithm, fields(words)?);
+        }
+        Self::decode(words)
+    }
+
     /// The whole state behind a version.
     #[must_use]
     pub fn blob(&self) -> Blob {
@@ -303,6 +312,9 @@ impl<'a> Next<'a> {
         }
         match algorithm {
             Some(algorithm) if algorithm.is_live() => {
+                if u64::from_le_bytes(*first) != u64::from(tag) << WIDE_TIME_BITS {
+                    return Err(Error::DamagedState);
+                }
                 let bytes = &bytes[first.len()..];
                 if tag & STEP == 0 {
                     State::read_live(algorithm, bytes).map(Self::Whole)
@@ -317,7 +329,12 @@ impl<'a> Next<'a> {
                 let (words, _) = bytes.as_chunks();
                 let words: SmallVec<[u64; WIDE_WORDS]> =
                     words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-                State::decode(&words).map(Self::Whole)
+                let state = State::decode(&words)?;
+                // Equal states have equal bits: nothing but what we write is read.
+                match state.words() {
+                    Some(encoded) if encoded.words() == &words[..] => Ok(Self::Whole(state)),
+                    _ => Err(Error::DamagedState),
+                }
             }
         }
     }

@@ -56,6 +56,8 @@ pub enum Error {
     WrongAlgorithm,
     /// A key of another Redis type.
     WrongType,
+    /// A new key while memory is full.
+    OutOfMemory,
     /// A bug, caught before it could harm the server.
     Internal,
 }
@@ -100,6 +102,7 @@ impl Error {
             }
             Self::WrongAlgorithm => "WRONGTYPE the key holds a limit of another algorithm",
             Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
+            Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::Internal => "ERR internal error in the rl module, see the server log",
         }
     }

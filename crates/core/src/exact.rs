@@ -71,10 +71,12 @@ pub enum Next {
         /// How many.
         units: u64,
     },
-    /// The clock was seen to have stepped back.
-    StepBack {
-        /// To where.
+    /// The clock was seen to have stepped back, or units to count for longer.
+    Notice {
+        /// When.
         at_us: u64,
+        /// Under which window.
+        window_us: u64,
     },
     /// Units were given back.
     Refund {
@@ -101,7 +103,10 @@ impl State {
                 self.log.push(at_us as i64, units);
                 self.window_us = window_us;
             }
-            Next::StepBack { at_us } => self.step_back_to(at_us),
+            Next::Notice { at_us, window_us } => {
+                self.step_back_to(at_us);
+                self.window_us = self.window_us.max(window_us);
+            }
             Next::Refund { units } => {
                 self.log.pop(units);
             }
@@ -131,6 +136,10 @@ impl State {
             0 => {}
             by_us => self.log.shift_back(by_us),
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.log.entries() == 0
     }
 
     pub(crate) fn expire_at_ms(&self) -> u64 {
@@ -193,7 +202,7 @@ impl Next {
                 window_us,
                 units,
             } => [0, at_us, window_us / 1000, units],
-            Self::StepBack { at_us } => [1, at_us, 0, 0],
+            Self::Notice { at_us, window_us } => [1, at_us, window_us / 1000, 0],
             Self::Refund { units } => [2, 0, 0, units],
         };
         for number in numbers {
@@ -207,14 +216,18 @@ impl Next {
         if !from.is_empty() || at_us > MAX_TIME_US || units > bounds::MAX_USAGE {
             return Err(Error::DamagedState);
         }
+        let window = || bounds::period_us(window_ms, Error::DamagedState);
         match (kind, units) {
             (0, 1..) => Ok(Self::Take {
                 at_us,
-                window_us: bounds::period_us(window_ms, Error::DamagedState)?,
+                window_us: window()?,
                 units,
             }),
-            (1, 0) => Ok(Self::StepBack { at_us }),
-            (2, 1..) => Ok(Self::Refund { units }),
+            (1, 0) => Ok(Self::Notice {
+                at_us,
+                window_us: window()?,
+            }),
+            (2, 1..) if at_us == 0 && window_ms == 0 => Ok(Self::Refund { units }),
             _ => Err(Error::DamagedState),
         }
     }
@@ -260,7 +273,13 @@ pub(crate) fn evaluate(
             units: cost,
         })
     } else {
-        (behind_us > 0).then_some(Next::StepBack { at_us: now_us })
+        // A denial leaves no trace, but for two cases in which its answer would not come true: a clock that
+        // stepped back is noticed once, and under a longer window the key would expire too soon.
+        let outlives = stored.is_some_and(|stored| used > 0 && stored.window_us < window_us);
+        (behind_us > 0 || outlives).then_some(Next::Notice {
+            at_us: now_us,
+            window_us,
+        })
     };
     let taken = allowed && cost > 0;
     let reset_after_ms = match stored.and_then(|stored| stored.log.last_us()) {
@@ -268,14 +287,16 @@ pub(crate) fn evaluate(
         Some(last_us) if used > 0 => wait_ms(until_us(last_us)),
         _ => 0,
     };
+    let kept_us = match next {
+        Some(_) => window_us,
+        None => 0,
+    };
     let expire_at_ms = match stored {
         _ if taken => expire_at_ms(now_us + window_us),
-        Some(stored) => expire_at_ms(
-            (now_us as i64)
-                .min(stored.log.last_us().unwrap_or(0))
-                .max(0) as u64
-                + stored.window_us,
-        ),
+        Some(stored) => {
+            let last_us = stored.log.last_us().unwrap_or(0).min(now_us as i64);
+            expire_at_ms(last_us.max(0) as u64 + stored.window_us.max(kept_us))
+        }
         None => expire_at_ms(now_us),
     };
     let spent = if allowed { cost } else { 0 };

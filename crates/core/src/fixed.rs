@@ -118,7 +118,7 @@ pub(crate) fn evaluate(
     now_us: u64,
     cost: u64,
     mode: Mode,
-) -> Result<Outcome<State>, Error> {
+) -> Outcome<State> {
     let now_us = now_us.min(MAX_TIME_US);
     let seen = match stored {
         Some(stored) => stored.at(now_us),
@@ -141,7 +141,7 @@ pub(crate) fn evaluate(
     let after = next.as_ref().unwrap_or(&seen);
     let spent = if allowed { cost } else { 0 };
     let until_ms = |us: u64| ceil_ms(us - now_us);
-    Ok(Outcome {
+    Outcome {
         decision: Decision {
             allowed,
             limit: limit.limit,
@@ -162,5 +162,5 @@ pub(crate) fn evaluate(
             unmoved: stored.is_some_and(|stored| stored.end_us() == after.end_us()),
         },
         next,
-    })
+    }
 }

@@ -3,6 +3,7 @@
 //!
 //! The queue is what a [`bucket`](crate::bucket) calls its debt; only the answer differs.
 
+use crate::bounds::MAX_TIME_US;
 use crate::decision::{Mode, Outcome, wait_ms};
 use crate::encoding::{Encoded, Fields};
 use crate::inspect::Field;
@@ -70,12 +71,13 @@ pub(crate) fn evaluate(
     now_us: u64,
     cost: u64,
     mode: Mode,
-) -> Result<Outcome<State>, Error> {
+) -> Outcome<State> {
+    let now_us = now_us.min(MAX_TIME_US);
     let queue = stored.map(|stored| &stored.0);
-    let mut outcome = bucket::evaluate(&limit.0, queue, now_us, cost, mode)?;
+    let mut outcome = bucket::evaluate(&limit.0, queue, now_us, cost, mode);
     if outcome.decision.allowed {
         let ahead = queue.map_or(0, |queue| limit.0.owed(queue, now_us));
         outcome.decision.retry_after_ms = wait_ms(limit.0.drain_us(ahead)) as i64;
     }
-    Ok(outcome.map(State))
+    outcome.map(State)
 }

@@ -142,6 +142,10 @@ impl State {
                 if self.leases.is_empty() {
                     self.leases.reserve_exact(1);
                 }
+                // No call gets here, but a forged step does; what it left could not be read again.
+                if self.leases.len() >= MAX_HOLDERS {
+                    return;
+                }
                 self.leases.insert(place, lease);
             }
             Next::Release { at_us, holder } => {
@@ -177,6 +181,10 @@ impl State {
         if let Some(place) = self.position(holder) {
             self.leases.remove(place);
         }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.leases.is_empty()
     }
 
     /// How many leases are over.
@@ -261,11 +269,12 @@ impl State {
             let expires_us = time(varint::read(&mut from)?)?;
             let units = positive(varint::read(&mut from)?)?;
             let holder = read_name(&mut from)?;
-            let in_order = state
-                .leases
-                .last()
-                .is_none_or(|last| last.expires_us <= expires_us);
-            if !in_order || state.leases.len() == MAX_HOLDERS {
+            // Every write drops what is over.
+            let earliest_us = match state.leases.last() {
+                Some(last) => last.expires_us,
+                None => state.stamp_us + 1,
+            };
+            if expires_us < earliest_us || state.leases.len() == MAX_HOLDERS {
                 return Err(Error::DamagedState);
             }
             state.leases.push(Lease {
@@ -307,17 +316,17 @@ impl<'a> Next<'a> {
         let mut number = || varint::read(&mut from);
         let [kind, at_us, expires_us, units] = [number()?, number()?, number()?, number()?];
         let next = match kind {
-            0 => Self::Hold {
+            0 if at_us < expires_us => Self::Hold {
                 at_us: time(at_us)?,
                 expires_us: time(expires_us)?,
                 units: positive(units)?,
                 holder: read_name(&mut from)?,
             },
-            1 => Self::Release {
+            1 if expires_us == 0 && units == 0 => Self::Release {
                 at_us: time(at_us)?,
                 holder: read_name(&mut from)?,
             },
-            2 if varint::read(&mut from)? == 0 => Self::StepBack {
+            2 if expires_us == 0 && units == 0 && varint::read(&mut from)? == 0 => Self::StepBack {
                 at_us: time(at_us)?,
             },
             _ => return Err(Error::DamagedState),
@@ -374,19 +383,18 @@ pub(crate) fn evaluate<'a>(
     let now_us = now_us.min(MAX_TIME_US);
     let (live, behind_us) = stored.map_or((&[][..], 0), |stored| stored.live(now_us));
     let holder = Named::new(limit.holder);
-    let own = live.iter().position(|lease| lease.is_of(holder));
+    // The same holder again renews: what it holds makes room for what it asks for. Cost 0 only looks.
+    let own = match cost {
+        0 => None,
+        _ => live.iter().position(|lease| lease.is_of(holder)),
+    };
     let others = live
         .iter()
         .enumerate()
         .filter(|(place, _)| Some(*place) != own);
     let mut others = others.map(|(_, lease)| lease);
     let (used, own) = (units(live), own.map_or(0, |place| live[place].units));
-    // The same holder again renews: what it holds makes room for what it asks for. Cost 0 only looks.
-    let held = if cost > 0 {
-        used.saturating_sub(own)
-    } else {
-        used
-    };
+    let held = used.saturating_sub(own);
     let allowed = mode == Mode::Force || held.saturating_add(cost) <= limit.limit;
     let taken = allowed && cost > 0;
     if taken && own == 0 && live.len() >= MAX_HOLDERS {

@@ -21,7 +21,7 @@ impl<'a> Spec<'a> {
         let algorithm = words.next().and_then(Algorithm::from_name);
         let mut limit = Limit::parse(algorithm.ok_or(Error::UnknownAlgorithm)?, words)?;
         let cost = count(words.next(), Error::Cost)?;
-        if precision_follows(words.clone()) && matches!(limit, Limit::Slide(_)) {
+        if matches!(limit, Limit::Slide(_)) && precision_follows(words.clone()) {
             words.next();
             make_precise(&mut limit, words.next())?;
         }
@@ -82,7 +82,7 @@ impl Options {
 }
 
 /// The words of a one-limit command behind its key: `parameters… [cost] [options…]`.
-#[inline]
+#[inline(always)]
 pub fn single<'a>(
     algorithm: Algorithm,
     words: &mut impl Iterator<Item = &'a [u8]>,

@@ -21,7 +21,7 @@ fn words(line: &str) -> Vec<&[u8]> {
     line.split_ascii_whitespace().map(str::as_bytes).collect()
 }
 
-fn spec(limit: Limit, cost: u64) -> Spec {
+fn spec(limit: Limit<'_>, cost: u64) -> Spec<'_> {
     Spec { limit, cost }
 }
 
@@ -33,13 +33,13 @@ fn count(word: &str) -> Result<u64, Error> {
     parse::count(Some(word.as_bytes()), Error::Limit)
 }
 
-fn single(algorithm: Algorithm, line: &str) -> Result<(Spec, Options), Error> {
+fn single(algorithm: Algorithm, line: &str) -> Result<(Spec<'_>, Options), Error> {
     parse::single(algorithm, &mut words(line).into_iter())
 }
 
-type Multi = Result<(Vec<(usize, Spec)>, Options), Error>;
+type Multi<'a> = Result<(Vec<(usize, Spec<'a>)>, Options), Error>;
 
-fn multi(words: &[&[u8]]) -> Multi {
+fn multi<'a>(words: &[&'a [u8]]) -> Multi<'a> {
     let mut specs = Vec::new();
     let options = parse::multi(words.iter().copied(), |position, spec| {
         specs.push((position, spec));
@@ -279,7 +279,8 @@ fn in_a_spec_the_cost_is_always_given() {
 fn a_call_checks_up_to_128_limits() {
     let line = |limits, end| "k SLIDE 1 1 1 ".repeat(limits) + end;
     for end in ["", "PEEK"] {
-        let (specs, _) = multi(&words(&line(MAX_LIMITS, end))).unwrap();
+        let most = line(MAX_LIMITS, end);
+        let (specs, _) = multi(&words(&most)).unwrap();
         assert_eq!(specs.len(), 128);
         assert_eq!(multi(&words(&line(129, end))), Err(Error::TooManyLimits));
     }
@@ -329,7 +330,7 @@ fn word() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// A key, a valid spec, and the limit that it means.
-fn limit() -> impl Strategy<Value = (Vec<u8>, Spec, String)> {
+fn limit() -> impl Strategy<Value = (Vec<u8>, Spec<'static>, String)> {
     let number = || prop_oneof![1..1000u64, 1..=MAX_COUNT];
     (
         word(),

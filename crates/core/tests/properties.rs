@@ -6,11 +6,17 @@ mod key;
 mod oracle;
 mod sequence;
 
-use key::{Key, MS, NOW, Rule};
+use key::{Key, MS, NOW, Rule, SECOND};
 use oracle::Oracle;
 use proptest::prelude::*;
 use rl_core::{MAX_TIME_US, MAX_WAIT_MS, Mode};
-use sequence::{Call, Clock, any_calls, any_rule, buckets, changing_rules, one_rule, slides};
+use sequence::{
+    Call, Clock, any_calls, any_rule, buckets, changing_rules, exacts_of_one_window, fixeds, leaks,
+    leases, leases_of_one_limit, one_rule, precise, rates, slides, under,
+};
+
+/// A debt that drains for longer is forgotten after 68 years.
+const FOR_EVER_MS: u64 = ((1 << 31) - 2) * 1000;
 
 /// The moment after a wait, unless that is beyond all dates or the wait is only said to be long.
 fn later(now_us: u64, ms: u64) -> Option<u64> {
@@ -22,6 +28,15 @@ fn later(now_us: u64, ms: u64) -> Option<u64> {
 fn is_new(key: &Key, rule: Rule, at_us: u64) -> bool {
     let report = key.peek(&rule.limit(), at_us, 0);
     report.remaining == rule.size() && report.reset_after_ms == 0
+}
+
+/// The key as a committed call leaves it.
+fn left_by(call: &Call) -> Key {
+    let mut key = call.before.clone();
+    if let Some(next) = call.outcome.next.clone() {
+        key.take(next);
+    }
+    key
 }
 
 /// A failing case is printed whole: make it a test of its own rather than a seed in a file.
@@ -48,7 +63,7 @@ fn check_answers(calls: &[Call]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(cases(400))]
+    #![proptest_config(cases(120))]
 
     #[test]
     fn slide_answers_as_the_contract_reads(calls in changing_rules(slides(), Clock::Stepping)) {
@@ -56,7 +71,37 @@ proptest! {
     }
 
     #[test]
+    fn precise_slide_answers_as_the_contract_reads(calls in changing_rules(precise(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
     fn bucket_answers_as_the_contract_reads(calls in changing_rules(buckets(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn fixed_answers_as_the_contract_reads(calls in changing_rules(fixeds(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn leak_answers_as_the_contract_reads(calls in changing_rules(leaks(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn exact_answers_as_the_contract_reads(calls in under(exacts_of_one_window(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn lease_answers_as_the_contract_reads(calls in under(leases_of_one_limit(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn lease_answers_so_under_changed_limits_too(calls in changing_rules(leases(), Clock::Stepping)) {
         check_answers(&calls)?;
     }
 }
@@ -70,14 +115,24 @@ proptest! {
             let wait = call.outcome.decision.retry_after_ms;
             // A report does not notice that the clock stepped back, so what it says begins anew.
             let behind = call.stored.is_some_and(|(at_us, _)| call.now_us < at_us);
-            if wait <= 0 || (call.cost == 0 && behind) {
+            if call.outcome.decision.allowed || wait < 0 || (call.cost == 0 && behind) {
                 continue;
             }
-            let key = Key(call.outcome.next.or(call.before.0));
+            prop_assert!(wait > 0, "{:?}", call);
+            let key = left_by(&call);
             if let Some(at) = later(call.now_us, wait as u64) {
                 let limit = call.rule.limit();
                 prop_assert!(key.peek(&limit, at, call.cost).allowed, "{:?}", call);
-                prop_assert!(!key.peek(&limit, at - MS, call.cost).allowed, "{:?}", call);
+                // A report cannot keep the key for as long as what it says would need.
+                let forgotten = call.rule.drains() && wait as u64 >= FOR_EVER_MS;
+                let sooner = match call.cost {
+                    _ if forgotten => key,
+                    0 => key,
+                    // At a lowered rate a key is kept for longer only if that is more than a second.
+                    _ if call.rule.drains() => key.until_it_expires((at - MS).saturating_sub(SECOND)),
+                    _ => key.until_it_expires(at - MS),
+                };
+                prop_assert!(!sooner.peek(&limit, at - MS, call.cost).allowed, "{:?}", call);
             }
         }
     }
@@ -85,14 +140,14 @@ proptest! {
     #[test]
     fn a_key_is_as_good_as_new_after_the_reset_time_and_not_1_ms_sooner(calls in any_calls()) {
         for call in calls {
-            let (key, wait) = (call.after, call.outcome.decision.reset_after_ms);
+            let (key, wait) = (&call.after, call.outcome.decision.reset_after_ms);
             if call.outcome.next.is_none() || call.peek || call.rule.size() == 0 {
                 continue;
             }
             prop_assert!(wait > 0, "{:?}", call);
             if let Some(at) = later(call.now_us, wait) {
-                prop_assert!(is_new(&key, call.rule, at), "{:?}", call);
-                prop_assert!(!is_new(&key, call.rule, at - MS), "{:?}", call);
+                prop_assert!(is_new(key, call.rule, at), "{:?}", call);
+                prop_assert!(!is_new(key, call.rule, at - MS), "{:?}", call);
             }
         }
     }
@@ -112,16 +167,18 @@ proptest! {
     }
 
     /// In any stretch of real time: one limit at once, what flows back over the stretch, and one limit
-    /// more for every step forward. A step back gives nothing.
+    /// more for every step forward. A step back gives nothing. A fixed window's edge gives one more, and
+    /// may be stepped back over.
     #[test]
-    fn never_over_the_limit(calls in one_rule(any_rule(), Clock::Stepping)) {
+    fn never_over_the_limit(calls in one_rule(rates(), Clock::Stepping)) {
         for first in 0..calls.len() {
-            let (mut elapsed, mut granted, mut limits) = (0, 0, 1);
+            let edges = u128::from(matches!(calls[first].rule, Rule::Fixed(..)));
+            let (mut elapsed, mut granted, mut limits) = (0, 0, 1 + edges);
             for (index, call) in calls.iter().enumerate().skip(first) {
                 if index > first {
                     let before = i128::from(calls[index - 1].now_us);
                     elapsed += (i128::from(call.now_us) - before - call.stepped_us) as u128;
-                    limits += u128::from(call.stepped_us > 0);
+                    limits += u128::from(call.stepped_us > 0) + edges * u128::from(call.stepped_us < 0);
                 }
                 if call.outcome.decision.allowed && call.mode == Mode::Check && !call.peek {
                     granted += u128::from(call.cost);
@@ -144,10 +201,16 @@ proptest! {
         let Some(last) = calls.iter().rfind(|call| !call.peek && call.outcome.next.is_some()) else {
             return Ok(());
         };
-        let (mut key, limit) = (last.after, last.rule.limit());
+        let (mut key, limit) = (last.after.clone(), last.rule.limit());
         let worst_ms = match last.rule {
-            Rule::Slide(_, window_ms) => 2 * window_ms,
-            Rule::Bucket(..) => last.outcome.decision.reset_after_ms,
+            Rule::Slide(_, window_ms, n) => {
+                let part_us = (window_ms * MS).div_ceil(n.into());
+                (part_us * (u64::from(n) + 1)).div_ceil(MS)
+            }
+            Rule::Fixed(_, span_ms) | Rule::Exact(_, span_ms) => span_ms,
+            Rule::Bucket(..) | Rule::Leak(..) | Rule::Lease(..) => {
+                last.outcome.decision.reset_after_ms
+            }
         };
         let cost = last.rule.size();
         // A longer wait than can be stated does not shrink as it goes on.
@@ -180,14 +243,16 @@ proptest! {
         cost in 0..=3u64,
     ) {
         for call in calls.iter().filter(|call| call.outcome.next.is_some()) {
-            let (key, expiry) = (Key(call.outcome.next), call.outcome.expiry);
+            let (key, expiry) = (left_by(call), call.outcome.expiry);
+            prop_assert_eq!(expiry.at_ms, key.0.as_ref().unwrap().expire_at_ms());
             let reset = call.outcome.decision.reset_after_ms;
             let Some(reset_us) = later(call.now_us, reset) else { continue };
-            // A bucket that drains for longer is forgotten after 68 years.
-            if reset >= ((1 << 31) - 2) * 1000 && matches!(call.rule, Rule::Bucket(..)) {
+            if reset >= FOR_EVER_MS && call.rule.drains() {
                 continue;
             }
-            prop_assert!(expiry.at_ms * MS <= reset_us + 1001 * MS, "{:?}", call);
+            // What a call is denied under may be a shorter window than the log is kept for.
+            let kept_for_others = matches!(call.rule, Rule::Exact(..)) && !call.outcome.decision.allowed;
+            prop_assert!(kept_for_others || expiry.at_ms * MS <= reset_us + 1001 * MS, "{:?}", call);
 
             // Without the key, every call is answered the same and leaves the same behind.
             let limit = call.rule.limit();

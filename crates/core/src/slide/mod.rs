@@ -123,16 +123,16 @@ impl State {
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn evaluate(
     limit: &Limit,
     stored: Option<&State>,
     now_us: u64,
     cost: u64,
     mode: Mode,
-) -> Result<Outcome<State>, Error> {
+) -> Outcome<State> {
     let now_us = now_us.min(bounds::MAX_TIME_US);
-    Ok(match stored {
+    match stored {
         None if limit.precision == 1 => {
             pair::evaluate(limit, None, now_us, cost, mode).map(State::Pair)
         }
@@ -140,7 +140,7 @@ pub(crate) fn evaluate(
             pair::evaluate(limit, Some(stored), now_us, cost, mode).map(State::Pair)
         }
         _ => in_parts(limit, stored, now_us, cost, mode),
-    })
+    }
 }
 
 /// Either the limit or what is stored has more than two counters.

@@ -152,7 +152,7 @@ impl Pair {
     }
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn evaluate(
     limit: &Limit,
     stored: Option<&Pair>,

@@ -3,7 +3,9 @@
 // Every test binary compiles this module and uses a part of it.
 #![allow(dead_code)]
 
-use rl_core::{Decision, Limit, Mode, Outcome, State, bucket, slide};
+use rl_core::{
+    Decision, Limit, Mode, Next, Outcome, State, bucket, exact, fixed, leak, lease, slide,
+};
 
 /// 14 November 2023, and an odd microsecond of it.
 pub const NOW: u64 = 1_700_000_000_123_457;
@@ -11,51 +13,101 @@ pub const MS: u64 = 1000;
 pub const SECOND: u64 = 1000 * MS;
 pub const MINUTE: u64 = 60 * SECOND;
 
-pub fn slide(limit: u64, window_ms: u64) -> Limit {
+pub fn slide(limit: u64, window_ms: u64) -> Limit<'static> {
     Limit::Slide(slide::Limit::new(limit, window_ms).unwrap())
 }
 
-pub fn bucket(capacity: u64, refill: u64, period_ms: u64) -> Limit {
+/// SLIDE with a precision.
+pub fn parts(limit: u64, window_ms: u64, precision: u8) -> Limit<'static> {
+    let limit = slide::Limit::new(limit, window_ms).unwrap();
+    Limit::Slide(limit.with_precision(precision).unwrap())
+}
+
+pub fn bucket(capacity: u64, refill: u64, period_ms: u64) -> Limit<'static> {
     Limit::Bucket(bucket::Limit::new(capacity, refill, period_ms).unwrap())
 }
+
+pub fn fixed(limit: u64, window_ms: u64) -> Limit<'static> {
+    Limit::Fixed(fixed::Limit::new(limit, window_ms).unwrap())
+}
+
+pub fn leak(capacity: u64, rate: u64, period_ms: u64) -> Limit<'static> {
+    Limit::Leak(leak::Limit::new(capacity, rate, period_ms).unwrap())
+}
+
+pub fn exact(limit: u64, window_ms: u64) -> Limit<'static> {
+    Limit::Exact(exact::Limit::new(limit, window_ms).unwrap())
+}
+
+pub fn lease(limit: u64, ttl_ms: u64, holder: &[u8]) -> Limit<'_> {
+    Limit::Lease(lease::Limit::new(limit, ttl_ms, holder).unwrap())
+}
+
+/// Who leases: names of which one begins another, and one of any bytes.
+pub const HOLDERS: [&[u8]; 4] = [b"a", b"ab", b"\0\xff", b"b"];
 
 /// A limit whose numbers can be read, in milliseconds like the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    Slide(u64, u64),
+    /// Limit, window, precision.
+    Slide(u64, u64, u8),
     Bucket(u64, u64, u64),
+    Fixed(u64, u64),
+    Leak(u64, u64, u64),
+    Exact(u64, u64),
+    /// Limit, ttl, which of [`HOLDERS`].
+    Lease(u64, u64, usize),
 }
 
 impl Rule {
-    pub fn limit(self) -> Limit {
+    pub fn limit(self) -> Limit<'static> {
         match self {
-            Self::Slide(limit, window_ms) => slide(limit, window_ms),
+            Self::Slide(limit, window_ms, precision) => parts(limit, window_ms, precision),
             Self::Bucket(capacity, refill, period_ms) => bucket(capacity, refill, period_ms),
+            Self::Fixed(limit, window_ms) => fixed(limit, window_ms),
+            Self::Leak(capacity, rate, period_ms) => leak(capacity, rate, period_ms),
+            Self::Exact(limit, window_ms) => exact(limit, window_ms),
+            Self::Lease(limit, ttl_ms, holder) => lease(limit, ttl_ms, HOLDERS[holder]),
         }
     }
 
     /// The limit or capacity.
     pub fn size(self) -> u64 {
-        let (Self::Slide(size, _) | Self::Bucket(size, _, _)) = self;
+        let (Self::Slide(size, ..)
+        | Self::Bucket(size, ..)
+        | Self::Fixed(size, _)
+        | Self::Leak(size, ..)
+        | Self::Exact(size, _)
+        | Self::Lease(size, ..)) = self;
         size
     }
 
-    /// The window or period.
+    /// The window, period or ttl.
     pub fn span_us(self) -> u64 {
-        let (Self::Slide(_, span_ms) | Self::Bucket(_, _, span_ms)) = self;
+        let (Self::Slide(_, span_ms, _)
+        | Self::Bucket(_, _, span_ms)
+        | Self::Fixed(_, span_ms)
+        | Self::Leak(_, _, span_ms)
+        | Self::Exact(_, span_ms)
+        | Self::Lease(_, span_ms, _)) = self;
         span_ms * 1000
     }
 
     /// Units that come back in a span.
     pub fn flow(self) -> u64 {
         match self {
-            Self::Slide(limit, _) => limit,
-            Self::Bucket(_, refill, _) => refill,
+            Self::Bucket(_, flow, _) | Self::Leak(_, flow, _) => flow,
+            other => other.size(),
         }
+    }
+
+    /// Whether what was taken flows back evenly, at the rate of the call being made.
+    pub fn drains(self) -> bool {
+        matches!(self, Self::Bucket(..) | Self::Leak(..))
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Key(pub Option<State>);
 
 impl Key {
@@ -72,18 +124,69 @@ impl Key {
         self.evaluate(limit, now_us, cost, Mode::Check).decision
     }
 
-    pub fn store(&mut self, limit: &Limit, now_us: u64, cost: u64, mode: Mode) -> Outcome {
+    pub fn store<'a>(
+        &mut self,
+        limit: &Limit<'a>,
+        now_us: u64,
+        cost: u64,
+        mode: Mode,
+    ) -> Outcome<Next<'a>> {
         let outcome = self.evaluate(limit, now_us, cost, mode);
-        self.0 = outcome.next.or(self.0);
+        if let Some(next) = outcome.next.clone() {
+            self.take(next);
+        }
         outcome
     }
 
-    pub fn evaluate(&self, limit: &Limit, now_us: u64, cost: u64, mode: Mode) -> Outcome {
+    /// Follows a step, as the server and its replicas do.
+    pub fn take(&mut self, next: Next) {
+        match &mut self.0 {
+            Some(state) => state.advance(next),
+            empty => *empty = next.begin(),
+        }
+    }
+
+    pub fn evaluate<'a>(
+        &self,
+        limit: &Limit<'a>,
+        now_us: u64,
+        cost: u64,
+        mode: Mode,
+    ) -> Outcome<Next<'a>> {
         limit.evaluate(self.0.as_ref(), now_us, cost, mode).unwrap()
     }
 
     pub fn remaining(&self, limit: &Limit, now_us: u64) -> u64 {
         self.peek(limit, now_us, 0).remaining
+    }
+
+    /// What is there at a moment: the server lets a key go at its expiry.
+    pub fn until_it_expires(&self, now_us: u64) -> Self {
+        let lives = |state: &&State| now_us < state.expire_at_ms() * MS;
+        Self(self.0.as_ref().filter(lives).cloned())
+    }
+
+    /// Gives units back as RL.REFUND does: a key of which nothing is left is gone.
+    pub fn refund(&mut self, now_us: u64, units: u64) -> u64 {
+        let Some(state) = &self.0 else { return 0 };
+        let back = state.refund(now_us, units).unwrap();
+        self.give(back.units, back.next)
+    }
+
+    /// Lets go of a lease as RL.RELEASE does.
+    pub fn release(&mut self, now_us: u64, holder: &[u8]) -> u64 {
+        let Some(state) = &self.0 else { return 0 };
+        let back = state.release(now_us, holder).unwrap();
+        self.give(back.units, back.next)
+    }
+
+    fn give(&mut self, units: u64, next: Option<Next>) -> u64 {
+        match next {
+            _ if units == 0 => {}
+            Some(next) => self.take(next),
+            None => self.0 = None,
+        }
+        units
     }
 }
 

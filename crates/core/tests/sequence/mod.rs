@@ -3,14 +3,16 @@
 // Every test binary compiles this module and uses a part of it.
 #![allow(dead_code)]
 
+use std::fmt;
+
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use rl_core::{Expiry, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, Outcome};
+use rl_core::{Expiry, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, Next, Outcome, exact};
 
-use crate::key::{Key, NOW, Rule};
+use crate::key::{HOLDERS, Key, NOW, Rule};
 
 /// One call, as it was made: `before` and `after` are the key around it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Call {
     pub rule: Rule,
     pub now_us: u64,
@@ -23,8 +25,27 @@ pub struct Call {
     pub before: Key,
     /// When `before` was stored, and the expiry that goes with it.
     pub stored: Option<(u64, Expiry)>,
-    pub outcome: Outcome,
+    pub outcome: Outcome<Next<'static>>,
     pub after: Key,
+}
+
+/// One line each, so that a failing sequence can be read.
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (decision, next) = (&self.outcome.decision, &self.outcome.next);
+        write!(
+            f,
+            "{:?} at {} costs {} {:?} peek={} stepped={} {:?} before={:?} {decision:?} {next:?}",
+            self.rule,
+            self.now_us,
+            self.cost,
+            self.mode,
+            self.peek,
+            self.stepped_us,
+            self.stored,
+            self.before.0
+        )
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -82,7 +103,16 @@ fn span_ms() -> impl Strategy<Value = u64> {
 
 pub fn slides() -> BoxedStrategy<Rule> {
     let rule = (count(), span_ms());
-    rule.prop_map(|(limit, ms)| Rule::Slide(limit, ms)).boxed()
+    rule.prop_map(|(limit, ms)| Rule::Slide(limit, ms, 1))
+        .boxed()
+}
+
+/// Sliding windows, most of them in parts.
+pub fn precise() -> BoxedStrategy<Rule> {
+    let precision = prop_oneof![select(vec![1, 2, 3, 64]), 1..=64u8];
+    (count(), span_ms(), precision)
+        .prop_map(|(limit, ms, precision)| Rule::Slide(limit, ms, precision))
+        .boxed()
 }
 
 pub fn buckets() -> BoxedStrategy<Rule> {
@@ -91,8 +121,57 @@ pub fn buckets() -> BoxedStrategy<Rule> {
         .boxed()
 }
 
+pub fn fixeds() -> BoxedStrategy<Rule> {
+    let rule = (count(), span_ms());
+    rule.prop_map(|(limit, ms)| Rule::Fixed(limit, ms)).boxed()
+}
+
+pub fn leaks() -> BoxedStrategy<Rule> {
+    (count(), count(), span_ms())
+        .prop_map(|(capacity, rate, ms)| Rule::Leak(capacity, rate.max(1), ms))
+        .boxed()
+}
+
+fn log_limit() -> impl Strategy<Value = u64> {
+    count().prop_map(|limit| limit % (exact::MAX_LIMIT + 1))
+}
+
+pub fn exacts() -> BoxedStrategy<Rule> {
+    let rule = (log_limit(), span_ms());
+    rule.prop_map(|(limit, ms)| Rule::Exact(limit, ms)).boxed()
+}
+
+pub fn leases() -> BoxedStrategy<Rule> {
+    (count(), span_ms(), 0..HOLDERS.len())
+        .prop_map(|(limit, ms, holder)| Rule::Lease(limit, ms, holder))
+        .boxed()
+}
+
+/// All that limit what is taken in a time.
+pub fn rates() -> BoxedStrategy<Rule> {
+    prop_oneof![slides(), precise(), buckets(), fixeds(), leaks(), exacts()].boxed()
+}
+
 pub fn any_rule() -> BoxedStrategy<Rule> {
-    prop_oneof![slides(), buckets()].boxed()
+    prop_oneof![6 => rates(), 1 => leases()].boxed()
+}
+
+/// Changed limits of one window: how much a log remembers beyond its window is its own business.
+pub fn exacts_of_one_window() -> BoxedStrategy<Vec<Rule>> {
+    (proptest::collection::vec(log_limit(), 1..=3), span_ms())
+        .prop_map(|(limits, ms)| limits.iter().map(|&limit| Rule::Exact(limit, ms)).collect())
+        .boxed()
+}
+
+/// Several holders of one thing.
+pub fn leases_of_one_limit() -> BoxedStrategy<Vec<Rule>> {
+    let lease = (span_ms(), 0..HOLDERS.len());
+    (count(), proptest::collection::vec(lease, 2..=6))
+        .prop_map(|(limit, leases)| {
+            let rule = |&(ms, holder)| Rule::Lease(limit, ms, holder);
+            leases.iter().map(rule).collect()
+        })
+        .boxed()
 }
 
 fn gap(clock: Clock) -> BoxedStrategy<Gap> {
@@ -145,17 +224,28 @@ pub fn one_rule(rule: BoxedStrategy<Rule>, clock: Clock) -> BoxedStrategy<Vec<Ca
 
 /// One key under up to three rules of one algorithm.
 pub fn changing_rules(rule: BoxedStrategy<Rule>, clock: Clock) -> BoxedStrategy<Vec<Call>> {
-    proptest::collection::vec(rule, 1..=3)
+    under(proptest::collection::vec(rule, 1..=3).boxed(), clock)
+}
+
+/// One key under some rules.
+pub fn under(rules: BoxedStrategy<Vec<Rule>>, clock: Clock) -> BoxedStrategy<Vec<Call>> {
+    rules
         .prop_flat_map(move |rules| plan(rules, clock))
         .prop_map(|plan| plan.run())
         .boxed()
 }
 
-/// Any of the above, under either algorithm.
+/// Any of the above, under every algorithm.
 pub fn any_calls() -> BoxedStrategy<Vec<Call>> {
     prop_oneof![
         changing_rules(slides(), Clock::Stepping),
+        changing_rules(precise(), Clock::Stepping),
         changing_rules(buckets(), Clock::Stepping),
+        changing_rules(fixeds(), Clock::Stepping),
+        changing_rules(leaks(), Clock::Stepping),
+        changing_rules(exacts(), Clock::Stepping),
+        changing_rules(leases(), Clock::Stepping),
+        under(leases_of_one_limit(), Clock::Stepping),
     ]
     .boxed()
 }
@@ -166,6 +256,9 @@ impl Plan {
         let mut calls: Vec<Call> = Vec::new();
         for (gap, cost, index, dice) in &self.steps {
             let rule = match dice % 8 {
+                _ if matches!(self.rules[0], Rule::Lease(..)) => {
+                    self.rules[index.index(self.rules.len())]
+                }
                 0 | 1 => self.rules[index.index(self.rules.len())],
                 _ => calls.last().map_or(self.rules[0], |call| call.rule),
             };
@@ -199,8 +292,12 @@ impl Plan {
             };
             let peek = dice / 64 == 0;
 
-            let before = key;
+            let before = key.clone();
             let outcome = key.evaluate(&rule.limit(), now_us, cost, mode);
+            let step = outcome.next.clone().filter(|_| !peek);
+            if let Some(next) = step.clone() {
+                key.take(next);
+            }
             calls.push(Call {
                 rule,
                 now_us,
@@ -211,12 +308,10 @@ impl Plan {
                 before,
                 stored,
                 outcome,
-                after: key,
+                after: key.clone(),
             });
-            if let (Some(state), false, Some(call)) = (outcome.next, peek, calls.last_mut()) {
-                key = Key(Some(state));
-                stored = Some((now_us, outcome.expiry));
-                call.after = key;
+            if step.is_some() {
+                stored = calls.last().map(|call| (now_us, call.outcome.expiry));
             }
         }
         calls

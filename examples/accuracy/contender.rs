@@ -1,0 +1,162 @@
+//! The algorithms, each set as people would set it to "100 a minute".
+
+use rl_core::{Decision, Limit, Mode, State, bucket, exact, fixed, leak, slide};
+
+pub const LIMIT: u64 = 100;
+pub const WINDOW_US: u64 = 60_000_000;
+const WINDOW_MS: u64 = WINDOW_US / 1000;
+
+/// 2024-10-04, 00:00 UTC: where fixed windows of any usual length begin.
+pub const MIDNIGHT_US: u64 = 20_000 * 24 * 60 * WINDOW_US;
+
+#[derive(Clone, Copy)]
+pub struct Contender {
+    pub limit: Limit<'static>,
+    /// Units that it allows in a window.
+    pub units: u64,
+    /// Into how many parts SLIDE splits its window; 1 for the others.
+    pub parts: u8,
+}
+
+pub fn all() -> Vec<Contender> {
+    let mut all: Vec<_> = [1, 2, 4, 8, 16, 64].map(slide).into();
+    all.extend([exact(LIMIT), fixed(), bucket(), leak()]);
+    all
+}
+
+/// Those that the page shows one by one.
+pub fn shown() -> [Contender; 6] {
+    let two = slide(1);
+    [two, slide(8), exact(LIMIT), fixed(), bucket(), leak()]
+}
+
+pub fn slide(parts: u8) -> Contender {
+    let limit = slide::Limit::new(LIMIT, WINDOW_MS).unwrap();
+    Contender {
+        limit: Limit::Slide(limit.with_precision(parts).unwrap()),
+        units: LIMIT,
+        parts,
+    }
+}
+
+/// With two counters, and another limit.
+pub fn slide_of(units: u64) -> Contender {
+    let limit = slide::Limit::new(units, WINDOW_MS).unwrap();
+    of(Limit::Slide(limit), units)
+}
+
+pub fn exact(units: u64) -> Contender {
+    let limit = exact::Limit::new(units, WINDOW_MS).unwrap();
+    of(Limit::Exact(limit), units)
+}
+
+pub fn fixed() -> Contender {
+    let limit = fixed::Limit::new(LIMIT, WINDOW_MS).unwrap();
+    of(Limit::Fixed(limit), LIMIT)
+}
+
+pub fn bucket() -> Contender {
+    let limit = bucket::Limit::new(LIMIT, LIMIT, WINDOW_MS).unwrap();
+    of(Limit::Bucket(limit), LIMIT)
+}
+
+pub fn leak() -> Contender {
+    let limit = leak::Limit::new(LIMIT, LIMIT, WINDOW_MS).unwrap();
+    of(Limit::Leak(limit), LIMIT)
+}
+
+fn of(limit: Limit<'static>, units: u64) -> Contender {
+    Contender {
+        limit,
+        units,
+        parts: 1,
+    }
+}
+
+impl Contender {
+    pub fn name(&self) -> String {
+        let name = self.limit.algorithm().name();
+        match self.parts {
+            1 => name.into(),
+            parts => format!("{name} PRECISION {parts}"),
+        }
+    }
+
+    /// Its section on the page, and the name of its figure.
+    pub fn anchor(&self) -> &'static str {
+        match self.limit {
+            Limit::Slide(_) if self.parts > 1 => "slide-precision",
+            Limit::Slide(_) => "slide",
+            Limit::Exact(_) => "exact",
+            Limit::Fixed(_) => "fixed",
+            Limit::Bucket(_) => "bucket",
+            _ => "leak",
+        }
+    }
+
+    /// The call that a client makes.
+    pub fn command(&self) -> String {
+        let name = self.limit.algorithm().name();
+        match (self.limit, self.parts) {
+            (Limit::Bucket(_) | Limit::Leak(_), _) => format!("RL.{name} key {LIMIT} {LIMIT} 1m"),
+            (_, 1) => format!("RL.{name} key {LIMIT} 1m"),
+            (_, parts) => format!("RL.{name} key {LIMIT} 1m 1 PRECISION {parts}"),
+        }
+    }
+
+    /// A queue tells admitted calls to wait, so they take place later than they were admitted.
+    pub fn is_queue(&self) -> bool {
+        matches!(self.limit, Limit::Leak(_))
+    }
+}
+
+/// One key on a server, with nobody else on it.
+pub struct Key {
+    limit: Limit<'static>,
+    state: Option<State>,
+}
+
+impl Key {
+    pub fn new(contender: &Contender) -> Self {
+        Self {
+            limit: contender.limit,
+            state: None,
+        }
+    }
+
+    pub fn call(&mut self, now_us: u64) -> Decision {
+        self.evaluate(now_us, Mode::Check)
+    }
+
+    /// As a limiter decides that counts what it denies, too.
+    pub fn call_and_count(&mut self, now_us: u64) -> Decision {
+        let stored = self.state.as_ref();
+        let checked = self.limit.evaluate(stored, now_us, 1, Mode::Check);
+        self.evaluate(now_us, Mode::Force);
+        checked.unwrap().decision
+    }
+
+    fn evaluate(&mut self, now_us: u64, mode: Mode) -> Decision {
+        let outcome = self.limit.evaluate(self.state.as_ref(), now_us, 1, mode);
+        let outcome = outcome.unwrap();
+        if let Some(next) = outcome.next {
+            match &mut self.state {
+                Some(state) => state.advance(next),
+                None => self.state = next.begin(),
+            }
+        }
+        outcome.decision
+    }
+
+    /// What the state takes: its words, or what it has allocated and is itself.
+    pub fn bytes(&self) -> usize {
+        self.state.as_ref().map_or(0, state_bytes)
+    }
+}
+
+pub fn state_bytes(state: &State) -> usize {
+    match state.words() {
+        Some(words) => size_of_val(words.words()),
+        None => size_of::<State>() + state.heap_bytes(),
+    }
+}
