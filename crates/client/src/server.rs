@@ -234,7 +234,9 @@ impl Server {
         let (server, pause) = (self.me.clone(), self.patience.longest);
         self.runtime.spawn(async move {
             sleep(Patience::jittered(pause)).await;
-            let Some(server) = server.upgrade() else { return };
+            let Some(server) = server.upgrade() else {
+                return;
+            };
             server.settling_soon.store(false, Relaxed);
             for lane in (0..server.lanes.len()).filter(|&lane| server.lanes.is_closed(lane)) {
                 server.settle(lane).await;

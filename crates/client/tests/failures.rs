@@ -268,12 +268,18 @@ async fn single_failures_are_settled_too() {
         .unwrap();
     server.pause();
     for _ in 0..3 {
-        let decision = limiter.check("k", Limit::slide(100, HOUR), 1).await.unwrap();
+        let decision = limiter
+            .check("k", Limit::slide(100, HOUR), 1)
+            .await
+            .unwrap();
         assert_eq!(decision.source, Source::FailOpen);
     }
     server.resume();
     // Charged, and counted by the server when it woke: twice is too much, but never too little.
-    eventually("accounts are settled", || remaining(&server, "k", "SLIDE 100 3600") == 94).await;
+    eventually("accounts are settled", || {
+        remaining(&server, "k", "SLIDE 100 3600") == 94
+    })
+    .await;
     assert!(limiter.health().ready);
 }
 
