@@ -221,6 +221,7 @@ impl Builder {
             denied: DenyCache::new(self.deny_size, self.deny_longest),
             budgets: Budgets::new(self.budget_size, self.budget_life),
         };
+        shared.server.start_heartbeat();
         Ok(Limiter::new(shared, self.failure))
     }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Server {
     backend: AtomicU8,
     said_no_module: AtomicBool,
     settling_soon: AtomicBool,
+    /// Whether the server has answered since the last heartbeat.
+    heard: AtomicBool,
     pub(crate) lanes: Lanes,
     pub(crate) patience: Patience,
     pub(crate) timeout: Duration,
@@ -96,6 +98,7 @@ impl Server {
             backend: AtomicU8::new(0),
             said_no_module: AtomicBool::new(false),
             settling_soon: AtomicBool::new(false),
+            heard: AtomicBool::new(false),
             lanes: Lanes::new(cluster, config.patience.failures),
             patience: config.patience,
             timeout: config.timeout,
@@ -135,6 +138,7 @@ impl Server {
         self.metrics.duration.record(asked.elapsed());
         match reply {
             Ok(Ok(value)) => {
+                self.heard.store(true, Relaxed);
                 self.lanes.succeeded(lane);
                 Ok(value)
             }
@@ -177,6 +181,35 @@ impl Server {
 
     fn show_breaker(&self) {
         self.metrics.breaker_open.set(self.lanes.down().0 as f64);
+    }
+
+    /// Asks now and then, when nobody else does: so that health is known on an idle node as well, and a connection
+    /// that was cut is replaced before a caller needs it.
+    pub(crate) fn start_heartbeat(&self) {
+        let (server, pause) = (self.me.clone(), self.patience.longest);
+        self.runtime.spawn(async move {
+            for beat in 0_usize.. {
+                sleep(Patience::jittered(pause)).await;
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                if !server.heard.swap(false, Relaxed) {
+                    server.beat(beat % server.lanes.len()).await;
+                }
+            }
+        });
+    }
+
+    async fn beat(&self, lane: usize) {
+        let link = self.link.read().clone();
+        let (true, Some(link)) = (self.lanes.is_closed(lane), link) else {
+            return;
+        };
+        match timeout(self.timeout, detect(&*link, self.lanes.probe_key(lane))).await {
+            Ok(Ok(_)) => self.lanes.succeeded(lane),
+            Ok(Err(error)) => drop(self.fault(lane, error)),
+            Err(_) => drop(self.timed_out(lane)),
+        }
     }
 
     /// Starts without a server: it is looked for at once, and meanwhile the failure modes decide.

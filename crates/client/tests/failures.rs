@@ -340,6 +340,17 @@ async fn a_server_that_refuses_writes_is_a_fault() {
     );
 }
 
+/// Readiness is known without a single call.
+#[tokio::test]
+async fn an_idle_node_notices_too() {
+    let mut server = Server::start();
+    let limiter = limiter(&server).build().await.unwrap();
+    server.kill();
+    eventually("the loss is noticed", || !limiter.health().ready).await;
+    server.start_again();
+    eventually("the return is noticed", || limiter.health().ready).await;
+}
+
 /// Units that the server granted before it went away may still be spent.
 #[tokio::test]
 async fn a_budget_outlives_its_server() {
