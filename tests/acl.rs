@@ -8,14 +8,34 @@ use redis::{Connection, Value, from_redis_value};
 use rstest::{fixture, rstest};
 use support::{Five, Multi, Server, ask, ask_error, error_text, knows, try_ask};
 
-const COMMANDS: [&str; 5] = ["rl.slide", "rl.bucket", "rl.multi", "rl.peek", "rl.load"];
+const COMMANDS: [&str; 12] = [
+    "rl.slide",
+    "rl.bucket",
+    "rl.fixed",
+    "rl.exact",
+    "rl.leak",
+    "rl.lease",
+    "rl.multi",
+    "rl.peek",
+    "rl.refund",
+    "rl.release",
+    "rl.inspect",
+    "rl.load",
+];
 
 /// A call of each, in the same order.
-const CALLS: [&str; 5] = [
+const CALLS: [&str; 12] = [
     "RL.SLIDE s 5 1h",
     "RL.BUCKET b 5 1 1h",
+    "RL.FIXED f 5 1h",
+    "RL.EXACT x 5 1h",
+    "RL.LEAK l 5 1 1h",
+    "RL.LEASE h 5 1h holder",
     "RL.MULTI s SLIDE 5 1h 1 b BUCKET 5 1 1h 1",
     "RL.PEEK s SLIDE 5 1h 1",
+    "RL.REFUND s 1",
+    "RL.RELEASE h holder",
+    "RL.INSPECT s",
     "RL.LOAD s 99999999999999 not-a-state",
 ];
 
@@ -57,7 +77,10 @@ fn acl_categories(server: &Server, command: &str) -> Vec<String> {
 fn a_user_limited_to_some_keys_spends_from_no_others(server: Server) {
     let mut con = user(
         &server,
-        "~app:* +rl.slide +rl.bucket +rl.multi +rl.peek +rl.load",
+        &format!(
+            "~app:* {}",
+            COMMANDS.map(|command| format!("+{command}")).join(" ")
+        ),
     );
     let five: Five = ask(&mut con, "RL.SLIDE app:a 5 1h");
     assert_eq!(five.2, 4);
@@ -75,6 +98,16 @@ fn a_user_limited_to_some_keys_spends_from_no_others(server: Server) {
         "RL.BUCKET other 5 1 1h",
         "RL.PEEK other SLIDE 5 1h 1",
         "RL.LOAD other 99999999999999 blob",
+        "RL.FIXED other 5 1h",
+        "RL.EXACT other 5 1h",
+        "RL.LEAK other 5 1 1h",
+        "RL.LEASE other 5 1h holder",
+        "RL.REFUND other 1",
+        "RL.RELEASE other holder",
+        "RL.INSPECT other",
+        "RL.MULTI app:c LEASE 5 1h app:d 1 other LEASE 5 1h app:d 1",
+        "RL.MULTI app:a SLIDE 5 1h 1 PRECISION 2 other SLIDE 5 1h 1 PRECISION 2",
+        "RL.MULTI app:c EXACT 5 1h 1 PRECISION FIXED 5 1h 1",
         "RL.MULTI other SLIDE 5 1h 1 app:a SLIDE 5 1h 1",
         "RL.MULTI app:a SLIDE 5 1h 1 other SLIDE 5 1h 1",
         "RL.MULTI app:a SLIDE 5 1h 1 app:b BUCKET 5 1 1h 1 other BUCKET 5 1 1h 1",
@@ -141,17 +174,15 @@ fn commands_are_in_the_servers_own_categories_where_modules_can_say_so(server: S
         categories.sort();
         let expected: &[&str] = match (can_say, command) {
             (false, _) => &[],
-            (true, "rl.peek") => &["@fast", "@read"],
+            (true, "rl.peek" | "rl.inspect") => &["@fast", "@read"],
             (true, "rl.load") => &["@dangerous", "@fast", "@write"],
             (true, _) => &["@fast", "@write"],
         };
         assert_eq!(categories, expected, "{command}");
     }
     let mut con = user(&server, "~* +@all -@dangerous");
-    assert_eq!(
-        CALLS.map(|line| may(&mut con, line)),
-        [true, true, true, true, !can_say]
-    );
+    let harmless = COMMANDS.map(|command| command != "rl.load" || !can_say);
+    assert_eq!(CALLS.map(|line| may(&mut con, line)), harmless);
 }
 
 #[rstest]
@@ -170,11 +201,18 @@ fn permission_to_read_a_key_is_permission_to_peek(server: Server) {
     assert_eq!((five.0, five.2), (1, 3));
     let all: Multi = ask(&mut con, "RL.MULTI rw:a SLIDE 5 1h 1 rw:b BUCKET 5 1 1h 1");
     assert_eq!(all.0, 1);
+    assert!(matches!(ask(&mut con, "RL.INSPECT ro:a"), Value::Array(_)));
     let before = server.digest_all();
     for line in [
         "RL.SLIDE ro:a 5 1h",
         "RL.BUCKET ro:b 5 1 1h",
         "RL.LOAD ro:a 99999999999999 x",
+        "RL.EXACT ro:x 5 1h",
+        "RL.LEASE ro:h 5 1h holder",
+        "RL.REFUND ro:a 1",
+        "RL.RELEASE ro:h holder",
+        "RL.INSPECT wo:a",
+        "RL.REFUND wo:a 1",
         "RL.MULTI ro:a SLIDE 5 1h 1",
         "RL.MULTI rw:a SLIDE 5 1h 1 ro:a SLIDE 5 1h 1",
         "RL.MULTI rw:a SLIDE 5 1h 1 rw:b BUCKET 5 1 1h 1 ro:b BUCKET 5 1 1h 1",

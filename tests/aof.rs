@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rstest::rstest;
-use support::{Five, Multi, Server, eventually};
+use support::{Five, Multi, Random, Server, ask, eventually, mixed_calls};
 
 type Picture = BTreeMap<String, (String, i64)>;
 
@@ -33,6 +33,30 @@ fn assert_same(before: &Picture, after: &Picture) {
 }
 
 fn some_calls(server: &Server) {
+    let mut con = server.connect();
+    for n in 0..20 {
+        for line in [
+            format!(
+                "RL.SLIDE p{n} 70000 1h {} PRECISION {}",
+                1 + n * 3000,
+                n + 1
+            ),
+            format!("RL.FIXED f{n} 100 3650d {}", n + 1),
+            format!("RL.EXACT x{} 100 1h {}", n % 4, n % 5),
+            format!("RL.LEAK l{n} 100 1 1h {}", n + 1),
+            format!("RL.LEASE h{} 100 1h holder{n} 2", n % 4),
+        ] {
+            ask::<Five>(&mut con, &line);
+        }
+    }
+    for line in [
+        "RL.REFUND x1 3",
+        "RL.REFUND l3 1",
+        "RL.REFUND f4 5",
+        "RL.RELEASE h2 holder2",
+    ] {
+        assert!(ask::<i64>(&mut con, line) > 0, "{line}");
+    }
     for n in 0..20 {
         let _: Five = server.run("RL.SLIDE", &[&format!("s{n}"), "10", "1h", "3"]);
         let _: Five = server.run(
@@ -86,7 +110,17 @@ fn replaying_gives_back_the_same_states() {
     let before = picture(&server);
     let aof = aof_bytes(&server);
     assert!(contains(&aof, "RL.LOAD"));
-    for command in ["RL.SLIDE", "RL.BUCKET", "RL.MULTI"] {
+    for command in [
+        "RL.SLIDE",
+        "RL.BUCKET",
+        "RL.FIXED",
+        "RL.EXACT",
+        "RL.LEAK",
+        "RL.LEASE",
+        "RL.MULTI",
+        "RL.REFUND",
+        "RL.RELEASE",
+    ] {
         assert!(!contains(&aof, command), "{command} would be decided again");
     }
     server.kill();
@@ -124,6 +158,65 @@ fn rewriting_keeps_states_and_expiry(#[case] preamble: &str) {
     server.start_again();
     assert_same(&before, &picture(&server));
     assert!(!before.is_empty());
+}
+
+/// What does not expire within the next minute, so that a restart may take a while.
+fn lasting(mut picture: Picture, server: &Server) -> Picture {
+    let (seconds, _): (i64, i64) = server.run("TIME", &[]);
+    picture.retain(|_, (_, expiry)| *expiry > (seconds + 60) * 1000);
+    picture
+}
+
+#[rstest]
+#[case::as_commands("no")]
+#[case::as_rdb("yes")]
+fn a_rewrite_in_the_middle_of_mixed_calls_misses_nothing(#[case] preamble: &str) {
+    let mut server = Server::with(&[
+        "appendonly",
+        "yes",
+        "appendfsync",
+        "always",
+        "aof-use-rdb-preamble",
+        preamble,
+    ]);
+    let (mut con, mut random) = (server.connect(), Random(21));
+    for round in 0..6 {
+        // Keys that last, of the kinds that are changed in place.
+        for n in 0..200 {
+            let _: Five = ask(
+                &mut con,
+                &format!("RL.EXACT log{} 9999 1h {}", n % 3, n % 4),
+            );
+            let _: Five = ask(
+                &mut con,
+                &format!("RL.LEASE list{} 999 1h holder{n}", n % 3),
+            );
+        }
+        assert_eq!(
+            ask::<i64>(&mut con, &format!("RL.REFUND log{} 17", round % 3)),
+            17
+        );
+        assert_eq!(
+            ask::<i64>(
+                &mut con,
+                &format!("RL.RELEASE list1 holder{}", 1 + 3 * round)
+            ),
+            1
+        );
+        mixed_calls(&mut con, &mut random, 300);
+        if round == 2 || round == 4 {
+            let _: () = server.run("BGREWRITEAOF", &[]);
+        }
+    }
+    eventually("rewritten", || {
+        server.info("persistence", "aof_rewrite_in_progress") == "0"
+            && server.info("persistence", "aof_rewrite_scheduled") == "0"
+    });
+    let before = lasting(picture(&server), &server);
+    assert!(before.len() > 20, "{before:?}");
+    server.kill();
+    server.start_again();
+    assert_same(&before, &lasting(picture(&server), &server));
 }
 
 #[rstest]

@@ -1,120 +1,233 @@
-//! The server's clock may step either way; see `properties.rs` in the core for every size of step.
+//! Limits by the server's clock, to the millisecond; and a clock that steps either way. See
+//! `properties.rs` in the core for every size of step.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
-use std::fs;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::time::{SystemTime, UNIX_EPOCH};
-
+use redis::Connection;
 use rstest::rstest;
-use support::{Five, Server, eventually};
+use support::clock::{Frozen, NOON_US};
+use support::{Five, Multi, ask, ask_error};
 
-/// A server whose clock the test moves, by a preloaded library.
-struct Stepped {
-    server: Server,
-    folder: PathBuf,
-}
+const MS: u64 = 1000;
+const SECOND: u64 = 1000 * MS;
+const HOUR: u64 = 3600 * SECOND;
+const DAY: u64 = 24 * HOUR;
 
-impl Stepped {
-    fn start() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "rl-clock-{}-{}",
-            std::process::id(),
-            NUMBER.fetch_add(1, Relaxed)
-        );
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir_all(&folder).unwrap();
-        let (library, offset) = (folder.join("clock.so"), folder.join("offset"));
-        let compiled = Command::new("cc")
-            .args(["-shared", "-fPIC", "-O1", "-o"])
-            .arg(&library)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock.c"))
-            .status()
-            .unwrap();
-        assert!(compiled.success());
-        fs::write(&offset, 0_i64.to_ne_bytes()).unwrap();
-        let env = [
-            ("LD_PRELOAD", library.to_str().unwrap()),
-            ("RL_TEST_CLOCK", offset.to_str().unwrap()),
-        ];
-        let server = Server::with_env(&[], &env);
-        Self { server, folder }
-    }
-
-    /// Sets the server's clock to the real time plus `seconds`.
-    fn step(&self, seconds: i64) {
-        // In place: the server has this very file mapped.
-        let file = fs::File::options()
-            .write(true)
-            .open(self.folder.join("offset"))
-            .unwrap();
-        file.write_all_at(&seconds.to_ne_bytes(), 0).unwrap();
-        // Some servers look at the clock only every few milliseconds.
-        eventually("the clock has stepped", || {
-            let (server_seconds, _): (i64, i64) = self.server.run("TIME", &[]);
-            let real = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap()
-                .as_secs() as i64;
-            (server_seconds - real - seconds).abs() <= 1
-        });
-    }
-}
-
-impl Drop for Stepped {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
-}
-
+/// A call that passes, one after it that is denied, and the longest that anybody ever waits for it.
 #[rstest]
-#[case::slide("RL.SLIDE", &["k", "2", "400ms", "2"])]
-#[case::bucket("RL.BUCKET", &["k", "2", "2", "400ms", "2"])]
-fn after_a_step_back_usage_is_kept_and_nobody_waits_longer_than_usual(
-    #[case] command: &str,
-    #[case] call: &[&str],
+#[case::slide("RL.SLIDE k 9 401ms 9", "RL.SLIDE k 9 401ms 2", 802)]
+#[case::precise(
+    "RL.SLIDE k 9 401ms 9 PRECISION 7",
+    "RL.SLIDE k 9 401ms 2 PRECISION 7",
+    460
+)]
+#[case::most_precise(
+    "RL.SLIDE k 9 401ms 9 PRECISION 64",
+    "RL.SLIDE k 9 401ms 2 PRECISION 64",
+    408
+)]
+#[case::bucket("RL.BUCKET k 9 7 401ms 9", "RL.BUCKET k 9 7 401ms 2", 516)]
+#[case::fixed("RL.FIXED k 9 401ms 9", "RL.FIXED k 9 401ms 2", 401)]
+#[case::exact("RL.EXACT k 9 401ms 9", "RL.EXACT k 9 401ms 2", 401)]
+#[case::leak("RL.LEAK k 9 7 401ms 9", "RL.LEAK k 9 7 401ms 2", 516)]
+#[case::lease("RL.LEASE k 9 401ms one 9", "RL.LEASE k 9 401ms other 2", 401)]
+fn waits_are_true_to_the_millisecond_also_after_a_step_back(
+    #[case] first: &str,
+    #[case] call: &str,
+    #[case] longest_ms: i64,
+    #[values(0, 38 * MS, HOUR, 20 * 365 * DAY)] back_us: u64,
 ) {
-    let stepped = Stepped::start();
-    let first: Five = stepped.server.run(command, call);
-    assert_eq!((first.0, first.2), (1, 0));
-    stepped.step(-3600);
-    let denied: Five = stepped.server.run(command, call);
-    assert_eq!((denied.0, denied.2), (0, 0), "usage is kept");
-    assert!(
-        denied.3 <= 800,
-        "at most the usual worst wait: {}",
-        denied.3
-    );
-    // Denied again half way: the wait goes on, it does not begin anew.
-    std::thread::sleep(std::time::Duration::from_millis(denied.3 as u64 / 2));
-    let half: Five = stepped.server.run(command, call);
-    assert!(half.0 == 0 && half.3 <= denied.3 / 2 + 1, "{half:?}");
-    std::thread::sleep(std::time::Duration::from_millis(half.3 as u64));
-    let again: Five = stepped.server.run(command, call);
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    let allowed: Five = ask(&mut con, first);
+    assert_eq!((allowed.0, allowed.2, allowed.3), (1, 0, 0));
+
+    let mut now_us = NOON_US + 37 * MS - back_us;
+    frozen.set(now_us);
+    let mut wait_ms = longest_ms;
+    // Denied a few times on the way: the wait goes on, it does not begin anew.
+    for part in [3, 2, 1] {
+        let denied: Five = ask(&mut con, call);
+        assert_eq!(denied.0, 0, "usage is kept");
+        assert!(denied.2 < 2, "{denied:?}");
+        assert!((1..=wait_ms).contains(&denied.3), "{denied:?} of {wait_ms}");
+        let on_ms = denied.3 / part - i64::from(part == 1);
+        wait_ms = denied.3 - on_ms;
+        if on_ms > 0 {
+            now_us += on_ms as u64 * MS;
+            frozen.set(now_us);
+        }
+    }
+    let early: Five = ask(&mut con, call);
+    assert_eq!((early.0, early.3), (0, 1), "1 ms before its time");
+    frozen.set(now_us + MS);
+    let again: Five = ask(&mut con, call);
     assert_eq!(again.0, 1);
-    let ttl: i64 = stepped.server.run("PTTL", &["k"]);
+    let ttl: i64 = ask(&mut con, "PTTL k");
     assert!(ttl <= again.4 + 1001, "the expiry follows the clock: {ttl}");
 }
 
 #[rstest]
-#[case::slide("RL.SLIDE", &["k", "3", "1h"])]
-#[case::bucket("RL.BUCKET", &["k", "3", "3", "1h"])]
-fn a_step_forward_grants_at_most_one_extra_limit(#[case] command: &str, #[case] call: &[&str]) {
-    let stepped = Stepped::start();
-    let allowed = || {
-        (0..10)
-            .map(|_| stepped.server.run::<Five>(command, call).0)
-            .sum::<i64>()
+#[case::slide("RL.SLIDE k 3 1h 1")]
+#[case::precise("RL.SLIDE k 3 1h 1 PRECISION 10")]
+#[case::bucket("RL.BUCKET k 3 3 1h 1")]
+#[case::fixed("RL.FIXED k 3 1h 1")]
+#[case::exact("RL.EXACT k 3 1h 1")]
+#[case::leak("RL.LEAK k 3 3 1h 1")]
+#[case::lease("RL.LEASE k 3 1h {} 1")]
+fn a_step_forward_grants_at_most_one_extra_limit(#[case] call: &str) {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    let mut holder = 0;
+    let mut allowed = || {
+        let mut once = || {
+            holder += 1;
+            ask::<Five>(&mut con, &call.replace("{}", &holder.to_string())).0
+        };
+        (0..10).map(|_| once()).sum::<i64>()
     };
     assert_eq!(allowed(), 3);
-    stepped.step(86_400 * 365);
+    frozen.set(NOON_US + 365 * DAY);
     assert_eq!(allowed(), 3);
-    stepped.step(0);
+    frozen.set(NOON_US);
     assert_eq!(allowed(), 0, "and a step back grants nothing");
+}
+
+#[rstest]
+#[case::slide("RL.SLIDE k 9 1h 3")]
+#[case::precise("RL.SLIDE k 9 1h 3 PRECISION 6")]
+#[case::bucket("RL.BUCKET k 9 1 1h 3")]
+#[case::fixed("RL.FIXED k 9 1h 3")]
+#[case::exact("RL.EXACT k 9 1h 3")]
+#[case::leak("RL.LEAK k 9 1 1h 3")]
+fn refunds_after_a_step_of_the_clock_give_back_what_there_is(#[case] call: &str) {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    let _: Five = ask(&mut con, call);
+    frozen.set(NOON_US - 2 * HOUR);
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 2"), 2);
+    let left: Five = ask(&mut con, call);
+    assert_eq!((left.0, left.2), (1, 5), "one is left of three, then four");
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 100"), 4);
+    assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0);
+    let _: Five = ask(&mut con, call);
+    frozen.set(NOON_US + DAY);
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 100"), 0, "long gone");
+}
+
+#[rstest]
+fn a_day_turns_at_midnight_utc() {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    let midnight_us = NOON_US - NOON_US % DAY + DAY;
+    let noon: Five = ask(&mut con, "RL.FIXED k 5 1d 5");
+    assert_eq!(noon, (1, 5, 0, 0, 43_200_000), "twelve hours to go");
+    let denied: Five = ask(&mut con, "RL.FIXED k 5 1d");
+    assert_eq!(denied, (0, 5, 0, 43_200_000, 43_200_000));
+    frozen.set(midnight_us - 1);
+    let late: Five = ask(&mut con, "RL.FIXED k 5 1d");
+    assert_eq!(late, (0, 5, 0, 1, 1));
+    frozen.set(midnight_us + MS - 1);
+    let early: Five = ask(&mut con, "RL.FIXED k 5 1d");
+    assert_eq!((early.0, early.2, early.4), (1, 4, 86_400_000));
+}
+
+#[rstest]
+fn what_leaves_a_leak_is_evenly_spaced() {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    // Three a second: admitted at any moment, they leave 333⅓ ms apart.
+    let mut call = |now_us: u64| {
+        frozen.set(now_us);
+        ask::<Five>(&mut con, "RL.LEAK k 4 3 1s")
+    };
+    let delays: Vec<_> = (0..4).map(|_| call(NOON_US).3).collect();
+    assert_eq!(delays, [0, 334, 667, 1000]);
+    let denied = call(NOON_US);
+    assert_eq!((denied.0, denied.3), (0, 334), "the queue is full");
+    // Half a second later one and a half have left; the next leaves after the four, on its own turn.
+    let later = call(NOON_US + 500 * MS);
+    assert_eq!((later.0, later.3), (1, 834));
+    assert_eq!(call(NOON_US + 10 * SECOND).3, 0, "an empty queue");
+}
+
+#[rstest]
+fn a_crashed_holder_loses_its_lease_after_its_ttl() {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    let lease = |con: &mut Connection, holder: &str, ttl: &str| -> Five {
+        ask(con, &format!("RL.LEASE k 2 {ttl} {holder}"))
+    };
+    assert_eq!(lease(&mut con, "a", "10s"), (1, 2, 1, 0, 10_000));
+    assert_eq!(lease(&mut con, "b", "20s"), (1, 2, 0, 0, 20_000));
+    // The earliest expiry that makes room.
+    assert_eq!(lease(&mut con, "c", "10s"), (0, 2, 0, 10_000, 20_000));
+    // `b` lives on and renews; `a` has crashed.
+    frozen.set(NOON_US + 9 * SECOND);
+    assert_eq!(lease(&mut con, "b", "20s"), (1, 2, 0, 0, 20_000));
+    assert_eq!(lease(&mut con, "c", "10s"), (0, 2, 0, 1000, 20_000));
+    frozen.set(NOON_US + 10 * SECOND - MS);
+    assert_eq!(lease(&mut con, "c", "10s").0, 0);
+    frozen.set(NOON_US + 10 * SECOND);
+    assert_eq!(lease(&mut con, "c", "10s"), (1, 2, 0, 0, 19_000));
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k a"), 0, "not held");
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k b"), 1);
+    let ttl: i64 = ask(&mut con, "PTTL k");
+    assert!((10_000..=10_001).contains(&ttl), "as long as c's: {ttl}");
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k c"), 1);
+    assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0, "nobody is left");
+}
+
+#[rstest]
+fn the_wait_of_a_multi_is_true_to_the_millisecond_with_all_algorithms() {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    let call = |holder: &str| {
+        format!(
+            "RL.MULTI s SLIDE 5 777ms 3 p SLIDE 5 500ms 3 PRECISION 9 b BUCKET 5 2 333ms 3 \
+             f FIXED 5 801ms 3 x EXACT 5 601ms 3 l LEAK 5 2 444ms 3 h LEASE 5 901ms {holder} 3"
+        )
+    };
+    let first: Multi = ask(&mut con, &call("one"));
+    assert_eq!((first.0, first.1), (1, 0));
+    let denied: Multi = ask(&mut con, &call("other"));
+    assert_eq!(denied.0, 0);
+    assert!(denied.2.iter().all(|five| five.0 == 0 && five.2 == 2));
+    let longest = denied.2.iter().map(|five| five.3).max().unwrap();
+    assert_eq!(denied.1, longest);
+    frozen.set(NOON_US + (longest as u64 - 1) * MS);
+    let early: Multi = ask(&mut con, &call("other"));
+    assert_eq!((early.0, early.1), (0, 1));
+    frozen.set(NOON_US + longest as u64 * MS);
+    let late: Multi = ask(&mut con, &call("other"));
+    assert_eq!((late.0, late.1), (1, 0));
+}
+
+#[rstest]
+fn a_denial_by_a_longer_window_holds_though_the_key_was_to_expire_sooner() {
+    let frozen = Frozen::start();
+    let mut con = frozen.server.connect();
+    for (first, longer) in [
+        ("RL.SLIDE s 5 1s 5", "RL.SLIDE s 5 1h"),
+        ("RL.SLIDE p 5 1s 5 PRECISION 4", "RL.SLIDE p 5 1h"),
+        ("RL.BUCKET b 5 5 1s 5", "RL.BUCKET b 5 5 1h"),
+        ("RL.FIXED f 5 1s 5", "RL.FIXED f 5 1h"),
+        ("RL.EXACT x 5 1s 5", "RL.EXACT x 5 1h"),
+        ("RL.LEAK l 5 5 1s 5", "RL.LEAK l 5 5 1h"),
+    ] {
+        frozen.set(NOON_US);
+        let _: Five = ask(&mut con, first);
+        let denied: Five = ask(&mut con, longer);
+        assert_eq!(denied.0, 0, "{longer}");
+        let wait_us = denied.3 as u64 * MS;
+        frozen.set(NOON_US + wait_us - MS);
+        let early: Five = ask(&mut con, longer);
+        assert_eq!((early.0, early.3), (0, 1), "{longer} {} ms early", 1);
+        frozen.set(NOON_US + wait_us);
+        let late: Five = ask(&mut con, longer);
+        assert_eq!(late.0, 1, "{longer}");
+    }
+    assert!(ask_error(&mut con, "RL.EXACT x 5 never").starts_with("ERR window"));
 }

@@ -35,6 +35,9 @@ fn limits_under_one_hash_tag_are_checked_together(node: Server) {
     assert_eq!(left(ask(&mut con, call)), (1, vec![3, 3, 6]));
     assert_eq!(left(ask(&mut con, call)), (1, vec![1, 1, 3]));
     assert_eq!(left(ask(&mut con, call)), (0, vec![1, 1, 3]));
+    let call = "RL.MULTI {u42}:a SLIDE 5 1h 2 PRECISION 4 {u42}:b EXACT 5 1h 2 {u42}:c FIXED 5 3650d 2 \
+        {u42}:d LEAK 5 1 1h 2 {u42}:e LEASE 5 1h {other} 2";
+    assert_eq!(left(ask(&mut con, call)), (1, vec![3, 3, 3, 3, 3]));
     // One-limit commands go to the same keys.
     let five: Five = ask(&mut con, "RL.SLIDE {u42}:ip 5 1h 1");
     assert_eq!((five.0, five.2), (1, 0));
@@ -52,6 +55,9 @@ fn keys_of_different_slots_are_refused_and_nothing_is_spent(node: Server) {
         "RL.MULTI {a}k SLIDE 5 1h 1 {b}k SLIDE 5 1h 1 FORCE",
         "RL.MULTI {a}k SLIDE 5 1h 1 {b}k SLIDE 5 1h 1 PEEK",
         "RL.MULTI {a}k SLIDE 5 1h 1 PEEK SLIDE 5 1h 1",
+        "RL.MULTI {a}k SLIDE 5 1h 1 PRECISION 4 {b}k SLIDE 5 1h 1 PRECISION 4",
+        "RL.MULTI {a}k SLIDE 5 1h 1 {a}h LEASE 5 1h {a}x 1 {b}x EXACT 5 1h 1",
+        "RL.MULTI {a}f FIXED 5 1h 1 {b}l LEAK 5 1 1h 1",
     ] {
         assert_eq!(
             ask_error(&mut con, call),
@@ -85,6 +91,13 @@ fn keys_of_a_slot_that_is_not_served_are_refused() {
         "RL.BUCKET {b}k 5 1 1h 1",
         "RL.PEEK {b}k SLIDE 5 1h 1",
         "RL.MULTI {b}k SLIDE 5 1h 1",
+        "RL.FIXED {b}k 5 1h",
+        "RL.EXACT {b}k 5 1h",
+        "RL.LEAK {b}k 5 1 1h",
+        "RL.LEASE {b}k 5 1h {a}",
+        "RL.REFUND {b}k 1",
+        "RL.RELEASE {b}k {a}",
+        "RL.INSPECT {b}k",
     ] {
         let error = ask_error(&mut con, call);
         assert!(
@@ -130,7 +143,20 @@ fn slots_migrate_whole_where_the_server_can(node: Server) {
     });
     let _: Five = node.run("RL.SLIDE", &["{a}s", "10", "1h", "3"]);
     let _: Five = node.run("RL.BUCKET", &["{a}b", "10", "1", "1h", "4"]);
-    let before = ["{a}s", "{a}b"].map(|key| (node.digest(key), node.expire_at_ms(key)));
+    let keys = ["{a}s", "{a}b", "{a}p", "{a}f", "{a}x", "{a}l", "{a}h"];
+    let mut con = node.connect();
+    for line in [
+        "RL.SLIDE {a}p 10 1h 3 PRECISION 7",
+        "RL.FIXED {a}f 10 3650d 3",
+        "RL.EXACT {a}x 10 1h 3",
+        "RL.EXACT {a}x 10 1h 2",
+        "RL.LEAK {a}l 10 1 1h 3",
+        "RL.LEASE {a}h 10 1h some 3",
+        "RL.LEASE {a}h 10 2h other 3",
+    ] {
+        let _: Five = ask(&mut con, line);
+    }
+    let before = keys.map(|key| (node.digest(key), node.expire_at_ms(key)));
 
     let slot = node.run::<i64>("CLUSTER", &["KEYSLOT", "{a}s"]).to_string();
     let moved = node.try_run::<Value>(
@@ -156,6 +182,6 @@ fn slots_migrate_whole_where_the_server_can(node: Server) {
             .try_run::<Value>("RL.PEEK", &["{a}s", "SLIDE", "10", "1h", "0"])
             .is_ok()
     });
-    let after = ["{a}s", "{a}b"].map(|key| (target.digest(key), target.expire_at_ms(key)));
+    let after = keys.map(|key| (target.digest(key), target.expire_at_ms(key)));
     assert_eq!(before, after);
 }

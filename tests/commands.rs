@@ -4,8 +4,9 @@
 
 mod support;
 
+use redis::Value;
 use rstest::{fixture, rstest};
-use support::{Five, Multi, Server};
+use support::{Five, Multi, Server, ask, ask_error};
 
 #[fixture]
 fn server() -> Server {
@@ -37,19 +38,23 @@ fn bucket_allows_a_burst_then_a_steady_flow(server: Server) {
 }
 
 #[rstest]
-fn a_denied_call_passes_after_its_retry_time(server: Server) {
-    for (command, args) in [
-        ("RL.SLIDE", &["s", "4", "200ms", "4"][..]),
-        ("RL.BUCKET", &["b", "4", "4", "200ms", "4"]),
-    ] {
-        let first: Five = server.run(command, args);
-        assert_eq!(first.0, 1);
-        let denied: Five = server.run(command, args);
-        assert_eq!(denied.0, 0);
-        std::thread::sleep(std::time::Duration::from_millis(denied.3 as u64));
-        let again: Five = server.run(command, args);
-        assert_eq!(again.0, 1, "{command} after {} ms", denied.3);
-    }
+#[case::slide("RL.SLIDE k 4 300ms 4")]
+#[case::precise("RL.SLIDE k 4 300ms 4 PRECISION 3")]
+#[case::bucket("RL.BUCKET k 4 4 300ms 4")]
+#[case::fixed("RL.FIXED k 4 300ms 4")]
+#[case::exact("RL.EXACT k 4 300ms 4")]
+#[case::leak("RL.LEAK k 4 4 300ms 4")]
+#[case::lease("RL.LEASE k 4 300ms {} 4")]
+fn a_denied_call_passes_after_its_retry_time(server: Server, #[case] call: &str) {
+    // By the real clock; tests/clock.rs does the same to the millisecond.
+    let mut con = server.connect();
+    let mut call =
+        |holder: usize| -> Five { ask(&mut con, &call.replace("{}", &holder.to_string())) };
+    // On a machine that stalls, the second call may come late.
+    let denied = (0..100).map(&mut call).find(|five| five.0 == 0).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(denied.3 as u64));
+    let again = call(1000);
+    assert_eq!(again.0, 1, "after {} ms", denied.3);
 }
 
 #[rstest]
@@ -66,6 +71,10 @@ fn cost_defaults_to_one_and_zero_only_reports(server: Server) {
 #[rstest]
 #[case::slide("RL.SLIDE", &["0", "60"])]
 #[case::bucket("RL.BUCKET", &["0", "1", "60"])]
+#[case::fixed("RL.FIXED", &["0", "60"])]
+#[case::exact("RL.EXACT", &["0", "60"])]
+#[case::leak("RL.LEAK", &["0", "1", "60"])]
+#[case::lease("RL.LEASE", &["0", "60", "holder"])]
 fn a_limit_of_zero_blocks_for_good(server: Server, #[case] command: &str, #[case] limit: &[&str]) {
     let five: Five = server.run(command, &[&["k"], limit].concat());
     assert_eq!(five, (0, 0, 0, -1, 0));
@@ -317,7 +326,7 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.SLIDE", "k", "1", "1w"], "ERR window must be a duration between 1ms and 3650d")]
 #[case(&["RL.SLIDE", "k", "1", "ms"], "ERR window must be a duration between 1ms and 3650d")]
 #[case(&["RL.SLIDE", "k", "1", "60", "-1"], "ERR cost must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "LOUD"], "ERR unknown option: use PEEK or FORCE, after the cost")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "LOUD"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
 #[case(&["RL.BUCKET", "k", "x", "1", "60"], "ERR capacity must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.BUCKET", "k", "1", "0", "60"], "ERR refill must be an integer between 1 and 9007199254740991")]
 #[case(&["RL.BUCKET", "k", "1", "1", "-5s"], "ERR period must be a duration between 1ms and 3650d")]
@@ -329,6 +338,34 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.LOAD", "k", "1", "\u{1}x"], "ERR damaged rate-limit state")]
 #[case(&["RL.LOAD", "k", "1", "\u{2}x"], "ERR rate-limit state of a newer version: upgrade this module first")]
 #[case(&["RL.LOAD", "k", "-1", "x"], "ERR expire-at-ms must be a Unix time in milliseconds between 1 and 9007199254740991")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "0"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "65"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "257"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "2", "3"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
+#[case(&["RL.BUCKET", "k", "1", "1", "60", "1", "PRECISION", "2"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
+#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1", "PRECISION", "65"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1", "PRECISION"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.PEEK", "k", "SLIDE", "1", "60", "1", "PRECISION", "0"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.FIXED", "k", "x", "60"], "ERR limit must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.FIXED", "k", "1", "0ms"], "ERR window must be a duration between 1ms and 3650d")]
+#[case(&["RL.EXACT", "k", "1000001", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE beyond")]
+#[case(&["RL.EXACT", "k", "x", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE beyond")]
+#[case(&["RL.EXACT", "k", "1", "3651d"], "ERR window must be a duration between 1ms and 3650d")]
+#[case(&["RL.LEAK", "k", "-1", "1", "60"], "ERR capacity must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.LEAK", "k", "1", "0", "60"], "ERR rate must be an integer between 1 and 9007199254740991")]
+#[case(&["RL.LEAK", "k", "1", "1", "1y"], "ERR period must be a duration between 1ms and 3650d")]
+#[case(&["RL.LEASE", "k", "x", "60", "h"], "ERR limit must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.LEASE", "k", "1", "3651d", "h"], "ERR ttl must be a duration between 1ms and 3650d")]
+#[case(&["RL.LEASE", "k", "1", "60", ""], "ERR holder must be 1 to 256 bytes long")]
+#[case(&["RL.LEASE", "k", "1", "60"], "ERR wrong number of arguments for 'RL.LEASE' command")]
+#[case(&["RL.MULTI", "k", "LEASE", "1", "60", "h"], "ERR incomplete limit: a parameter or the cost is missing")]
+#[case(&["RL.RELEASE", "k"], "ERR wrong number of arguments for 'RL.RELEASE' command")]
+#[case(&["RL.RELEASE", "k", "h", "1"], "ERR wrong number of arguments for 'RL.RELEASE' command")]
+#[case(&["RL.REFUND", "k", "-1"], "ERR cost must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.REFUND", "k", "9007199254740992"], "ERR cost must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.REFUND", "k"], "ERR wrong number of arguments for 'RL.REFUND' command")]
+#[case(&["RL.INSPECT", "k", "k"], "ERR wrong number of arguments for 'RL.INSPECT' command")]
 #[case(&["RL.SLIDE", "k", "1"], "ERR wrong number of arguments for 'RL.SLIDE' command")]
 #[case(&["RL.LOAD", "k", "1", "x", "y"], "ERR wrong number of arguments for 'RL.LOAD' command")]
 fn bad_input_gets_a_clear_error_and_changes_nothing(
@@ -346,27 +383,366 @@ fn bad_input_gets_a_clear_error_and_changes_nothing(
     );
 }
 
+const STANDARD: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+/// A limit of every algorithm, behind its key.
+const SPECS: [&str; 6] = [
+    "SLIDE 5 60 1",
+    "BUCKET 5 5 60 1",
+    "FIXED 5 60 1",
+    "EXACT 5 60 1",
+    "LEAK 5 5 60 1",
+    "LEASE 5 60 holder 1",
+];
+
 #[rstest]
-fn other_keys_are_left_alone(server: Server) {
-    let _: () = server.run("LPUSH", &["list", "x"]);
-    let _: Five = server.run("RL.BUCKET", &["bucket", "5", "5", "60"]);
-    let standard = "WRONGTYPE Operation against a key holding the wrong kind of value";
-    assert_eq!(server.error("RL.SLIDE", &["list", "1", "1"]), standard);
+fn keys_of_other_types_are_left_alone(server: Server) {
+    let mut con = server.connect();
+    ask::<()>(&mut con, "LPUSH list x");
+    for spec in SPECS {
+        let (algorithm, rest) = spec.split_once(' ').unwrap();
+        for call in [
+            format!("RL.{algorithm} list {rest}"),
+            format!("RL.PEEK list {spec}"),
+            // An error at the last limit leaves the first unspent.
+            format!("RL.MULTI new {spec} list {spec}"),
+        ] {
+            assert_eq!(ask_error(&mut con, &call), STANDARD, "{call}");
+        }
+    }
+    for call in [
+        "RL.REFUND list 1",
+        "RL.RELEASE list holder",
+        "RL.INSPECT list",
+    ] {
+        assert_eq!(ask_error(&mut con, call), STANDARD, "{call}");
+    }
+    assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 1);
+    assert_eq!(ask::<i64>(&mut con, "LLEN list"), 1);
+}
+
+#[rstest]
+fn a_key_of_another_algorithm_is_left_alone_and_both_are_named(server: Server) {
+    let mut con = server.connect();
+    let name_of = |spec: &str| spec.split(' ').next().unwrap().to_owned();
+    for spec in SPECS {
+        let _: Multi = ask(&mut con, &format!("RL.MULTI {} {spec}", name_of(spec)));
+    }
+    let digest = server.digest_all();
+    for holds in SPECS.map(name_of) {
+        for spec in SPECS.iter().filter(|spec| name_of(spec) != holds) {
+            let expected = format!(
+                "WRONGTYPE the key holds a {holds} limit and the call is for {}: use another key, or DEL this one",
+                name_of(spec)
+            );
+            for call in [
+                format!("RL.MULTI new {spec} {holds} {spec}"),
+                format!("RL.PEEK {holds} {spec}"),
+            ] {
+                assert_eq!(ask_error(&mut con, &call), expected, "{call}");
+            }
+        }
+        let release = format!("RL.RELEASE {holds} holder");
+        if holds != "LEASE" {
+            let error = ask_error(&mut con, &release);
+            assert!(
+                error.contains(&format!("holds a {holds} limit and the call is for LEASE")),
+                "{error}"
+            );
+        }
+    }
     assert_eq!(
-        server.error("RL.PEEK", &["list", "SLIDE", "1", "1", "1"]),
-        standard
+        ask_error(&mut con, "RL.REFUND LEASE 1"),
+        "ERR a lease is not refunded but released: use RL.RELEASE"
+    );
+    assert_eq!(server.digest_all(), digest);
+}
+
+// Of each new algorithm what is its own. What it shares with the others is tested with them.
+
+#[rstest]
+fn fixed_counts_down_and_then_denies_until_the_window_turns(server: Server) {
+    let mut con = server.connect();
+    for left in [2, 1, 0] {
+        let five: Five = ask(&mut con, "RL.FIXED k 3 3650d");
+        assert_eq!((five.0, five.1, five.2, five.3), (1, 3, left, 0));
+    }
+    let (seconds, _): (u64, u64) = ask(&mut con, "TIME");
+    let denied: Five = ask(&mut con, "RL.FIXED k 3 3650d");
+    assert_eq!((denied.0, denied.2), (0, 0));
+    assert_eq!(denied.3, denied.4);
+    let window = 3650 * 86_400;
+    let to_go_ms = (window - seconds % window) * 1000;
+    assert!((denied.3 as u64).abs_diff(to_go_ms) < 60_000, "{denied:?}");
+}
+
+#[rstest]
+fn exact_admits_weighted_costs_until_the_limit(server: Server) {
+    let mut con = server.connect();
+    for (cost, allowed, left) in [(3, 1, 7), (7, 1, 0), (1, 0, 0), (0, 1, 0), (11, 0, 0)] {
+        let five: Five = ask(&mut con, &format!("RL.EXACT k 10 1h {cost}"));
+        assert_eq!((five.0, five.2), (allowed, left), "{cost}");
+        let wait = if allowed == 1 {
+            0..=0
+        } else {
+            3_500_000..=3_600_000
+        };
+        assert!(
+            wait.contains(&five.3) || cost > 10 && five.3 == -1,
+            "{five:?}"
+        );
+    }
+}
+
+#[rstest]
+fn leak_tells_each_how_long_to_wait(server: Server) {
+    let mut con = server.connect();
+    // One an hour: what passes between the calls does not show.
+    for n in 0..5 {
+        let five: Five = ask(&mut con, "RL.LEAK k 5 1 1h");
+        assert_eq!((five.0, five.2), (1, 4 - n));
+        let delay = 3_600_000 * n;
+        assert!((delay - 60_000..=delay).contains(&five.3), "{five:?}");
+    }
+    let full: Five = ask(&mut con, "RL.LEAK k 5 1 1h");
+    assert_eq!((full.0, full.2), (0, 0));
+    assert!((3_540_000..=3_600_000).contains(&full.3), "{full:?}");
+    let forced: Five = ask(&mut con, "RL.LEAK k 5 1 1h 1 FORCE");
+    assert_eq!((forced.0, forced.2), (1, 0));
+    assert!(
+        (17_940_000..=18_000_000).contains(&forced.3),
+        "behind five: {forced:?}"
+    );
+}
+
+#[rstest]
+fn lease_holds_renews_and_releases(server: Server) {
+    let mut con = server.connect();
+    let mut left = |line: &str| {
+        let five: Five = ask(&mut con, line);
+        (five.0, five.2)
+    };
+    assert_eq!(left("RL.LEASE k 5 1h a 3"), (1, 2));
+    assert_eq!(left("RL.LEASE k 5 1h b 3"), (0, 2), "no room");
+    assert_eq!(
+        left("RL.LEASE k 5 1h a 4"),
+        (1, 1),
+        "the same holder again: four in place of three"
     );
     assert_eq!(
-        server.error("RL.SLIDE", &["bucket", "1", "1"]),
-        "WRONGTYPE the key holds a BUCKET limit and the call is for SLIDE: use another key, or DEL this one"
+        left("RL.LEASE k 5 1h a 6"),
+        (0, 1),
+        "too many, and the four stay"
     );
-    // An error at the last limit leaves the first unspent.
-    let call = [
-        "new", "SLIDE", "1", "60", "1", "list", "SLIDE", "1", "60", "1",
-    ];
-    assert_eq!(server.error("RL.MULTI", &call), standard);
-    assert_eq!(server.run::<i64>("EXISTS", &["new"]), 0);
-    assert_eq!(server.run::<i64>("LLEN", &["list"]), 1);
+    assert_eq!(left("RL.LEASE k 5 1h b"), (1, 0));
+    assert_eq!(left("RL.LEASE k 5 1h c 0"), (1, 0), "just asking");
+    assert_eq!(left("RL.LEASE k 5 1h c 2 FORCE"), (1, 0), "seven of five");
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k a"), 1);
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k a"), 0, "no longer held");
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k z"), 0, "never held");
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE new a"), 0, "no key");
+    let five: Five = ask(&mut con, "RL.LEASE k 5 1h d 2");
+    assert_eq!((five.0, five.2), (1, 0));
+    for holder in ["b", "c", "d"] {
+        assert_eq!(ask::<i64>(&mut con, &format!("RL.RELEASE k {holder}")), 1);
+    }
+    assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
+}
+
+#[rstest]
+fn holders_are_any_bytes(server: Server) {
+    let mut con = server.connect();
+    let longest = [b'x'; 256];
+    let holders: [&[u8]; 5] = [b"\0", b"\0\0", b"\xff\xfe", b"two words", &longest];
+    let lease = |holder: &[u8]| {
+        let mut call = redis::cmd("RL.LEASE");
+        call.arg("k").arg(5).arg("1h").arg(holder).to_owned()
+    };
+    for (n, holder) in holders.iter().enumerate() {
+        let five: Five = lease(holder).query(&mut con).unwrap();
+        assert_eq!((five.0, five.2), (1, 4 - n as i64));
+    }
+    let long = lease(&[b'x'; 257]).query::<Value>(&mut con).unwrap_err();
+    assert!(long.to_string().contains("1 to 256 bytes"), "{long}");
+    for holder in holders {
+        let mut call = redis::cmd("RL.RELEASE");
+        let released: i64 = call.arg("k").arg(holder).query(&mut con).unwrap();
+        assert_eq!(released, 1);
+    }
+}
+
+#[rstest]
+fn hundred_an_hour_and_five_at_once_is_one_call(server: Server) {
+    let mut con = server.connect();
+    let mut start = |job: i64| -> Multi {
+        ask(
+            &mut con,
+            &format!("RL.MULTI {{u}}jobs SLIDE 100 1h 1 {{u}}slots LEASE 5 1m job{job} 1"),
+        )
+    };
+    for job in 0..5 {
+        assert_eq!(start(job).0, 1);
+    }
+    let (allowed, wait, each) = start(5);
+    assert_eq!((allowed, each[0].0, each[1].0), (0, 1, 0));
+    assert_eq!((each[0].2, each[1].2), (95, 0), "nothing spent");
+    assert!(wait == each[1].3 && (1..=60_000).contains(&wait), "{wait}");
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE {u}slots job3"), 1);
+    let mut con = server.connect();
+    let all: Multi = ask(
+        &mut con,
+        "RL.MULTI {u}jobs SLIDE 100 1h 1 {u}slots LEASE 5 1m job5 1",
+    );
+    assert_eq!((all.0, all.2[0].2, all.2[1].2), (1, 94, 0));
+}
+
+#[rstest]
+#[case::slide("SLIDE 10 1h")]
+#[case::bucket("BUCKET 10 1 1h")]
+#[case::fixed("FIXED 10 3650d")]
+#[case::exact("EXACT 10 1h")]
+#[case::leak("LEAK 10 1 1h")]
+fn a_refund_gives_back_no_more_than_is_used(server: Server, #[case] limit: &str) {
+    let mut con = server.connect();
+    let mut expect = |line: &str, expected: i64| {
+        assert_eq!(ask::<i64>(&mut con, line), expected, "{line}");
+    };
+    expect("RL.REFUND k 5", 0);
+    expect("EXISTS k", 0);
+    let _: Multi = ask(&mut server.connect(), &format!("RL.MULTI k {limit} 8"));
+    expect("RL.REFUND k 0", 0);
+    expect("RL.REFUND k 3", 3);
+    let left: Five = ask(&mut server.connect(), &format!("RL.PEEK k {limit} 0"));
+    assert_eq!(left.2, 5);
+    expect("RL.REFUND k 9007199254740991", 5);
+    // A key of which nothing is left is gone.
+    expect("EXISTS k", 0);
+    expect("RL.REFUND k 1", 0);
+}
+
+#[rstest]
+#[case::slide("SLIDE 1000 1h", "")]
+#[case::precise("SLIDE 1000 1h", " PRECISION 5")]
+#[case::bucket("BUCKET 1000 1 1h", "")]
+#[case::fixed("FIXED 1000 3650d", "")]
+#[case::exact("EXACT 1000 1h", "")]
+#[case::leak("LEAK 1000 1 1h", "")]
+fn reserve_then_settle(server: Server, #[case] limit: &str, #[case] option: &str) {
+    let mut con = server.connect();
+    let mut left = |cost: u64, force: &str| {
+        let all: Multi = ask(
+            &mut con,
+            &format!("RL.MULTI k {limit} {cost}{option}{force}"),
+        );
+        (all.0, all.2[0].2)
+    };
+    // Reserved 900, of which 250 were used.
+    assert_eq!(left(900, ""), (1, 100));
+    assert_eq!(ask::<i64>(&mut server.connect(), "RL.REFUND k 650"), 650);
+    assert_eq!(left(0, ""), (1, 750));
+    // Reserved 700, but 800 were used.
+    assert_eq!(left(700, ""), (1, 50));
+    assert_eq!(left(100, " FORCE"), (1, 0));
+    assert_eq!(left(1, ""), (0, 0));
+    assert_eq!(ask::<i64>(&mut server.connect(), "RL.REFUND k 50"), 50);
+    assert_eq!(left(1, ""), (0, 0), "the debt is gone, and no room yet");
+    assert_eq!(ask::<i64>(&mut server.connect(), "RL.REFUND k 1"), 1);
+    assert_eq!(left(1, ""), (1, 0));
+}
+
+#[rstest]
+fn precision_may_stand_anywhere_behind_the_cost_and_change(server: Server) {
+    let mut con = server.connect();
+    for (call, left) in [
+        ("RL.SLIDE k 100 1h 10 PRECISION 64", 90),
+        ("RL.SLIDE k 100 1h 10 FORCE precision 64", 80),
+        ("RL.SLIDE k 100 1h PRECISION 64 PEEK", 79),
+        ("RL.PEEK k SLIDE 100 1h 5 PRECISION 64", 75),
+        // Another precision keeps the usage.
+        ("RL.SLIDE k 100 1h 10 PRECISION 3", 70),
+        ("RL.SLIDE k 100 1h 10", 60),
+        ("RL.SLIDE k 100 1h 10 PRECISION 1", 50),
+        ("RL.SLIDE k 100 2h 10 PRECISION 2", 40),
+        ("RL.SLIDE k 100 1h 61 PRECISION 64", 40),
+    ] {
+        let five: Five = ask(&mut con, call);
+        assert_eq!(five.2, left, "{call}");
+    }
+    // A key may be called PRECISION.
+    let all: Multi = ask(
+        &mut con,
+        "RL.MULTI a SLIDE 5 1h 1 PRECISION EXACT 5 1h 1 b SLIDE 5 1h 1 PRECISION 9 c FIXED 5 1h 1",
+    );
+    assert_eq!((all.0, all.2.len()), (1, 4));
+    let there: i64 = ask(&mut con, "EXISTS a PRECISION b c");
+    assert_eq!(there, 4);
+}
+
+#[rstest]
+#[case::slide("RL.SLIDE k 10 1h 4", &["window_ms 3600000", "window_start_ms *", "current 4", "previous 0", "used 4"])]
+#[case::precise("RL.SLIDE k 10 1h 4 PRECISION 2", &["window_ms 3600000", "precision 2", "part_start_ms *", "counts [4, 0, 0]", "used 4"])]
+#[case::bucket("RL.BUCKET k 10 1 1h 4", &["period_ms 3600000", "stored_at_ms *", "debt_then 4", "used 4"])]
+#[case::fixed("RL.FIXED k 10 3650d 4", &["window_ms 315360000000", "window_start_ms *", "count 4", "used 4"])]
+#[case::exact("RL.EXACT k 10 1h 4", &["window_ms 3600000", "entries 1", "log_bytes *", "last_ms *", "used 4"])]
+#[case::leak("RL.LEAK k 10 1 1h 4", &["period_ms 3600000", "stored_at_ms *", "debt_then 4", "used 4"])]
+fn inspect_shows_what_is_stored(server: Server, #[case] call: &str, #[case] fields: &[&str]) {
+    let mut con = server.connect();
+    assert_eq!(ask::<Value>(&mut con, "RL.INSPECT k"), Value::Nil);
+    let _: Five = ask(&mut con, call);
+    let shown: Vec<Value> = ask(&mut con, "RL.INSPECT k");
+    let text = |value: &Value| match value {
+        Value::Int(number) => number.to_string(),
+        Value::Array(_) => format!(
+            "{:?}",
+            redis::from_redis_value::<Vec<i64>>(value.clone()).unwrap()
+        ),
+        other => redis::from_redis_value(other.clone()).unwrap(),
+    };
+    let pairs: Vec<(String, String)> = shown
+        .chunks(2)
+        .map(|pair| (text(&pair[0]), text(&pair[1])))
+        .collect();
+    let algorithm = call[3..].split(' ').next().unwrap().to_owned();
+    assert_eq!(pairs[0], ("algorithm".into(), algorithm));
+    assert_eq!(pairs.len(), fields.len() + 2, "{pairs:?}");
+    for ((name, value), field) in pairs[1..].iter().zip(fields) {
+        let (expected_name, expected) = field.split_once(' ').unwrap();
+        assert_eq!(name, expected_name);
+        assert!(
+            expected == "*" && value != "0" || value == expected,
+            "{name} {value}"
+        );
+    }
+    let (last, expiry) = pairs.last().unwrap();
+    assert_eq!(last, "expire_at_ms");
+    assert!((expiry.parse::<i64>().unwrap() - server.expire_at_ms("k")).abs() <= 2);
+}
+
+#[rstest]
+fn inspect_shows_who_holds_leases(server: Server) {
+    let mut con = server.connect();
+    for n in 0..120 {
+        let _: Five = ask(
+            &mut con,
+            &format!("RL.LEASE k 1000 {}s holder{n} 2", 1000 + n),
+        );
+    }
+    let shown: std::collections::HashMap<String, Value> = ask(&mut con, "RL.INSPECT k");
+    assert_eq!(
+        (&shown["used"], &shown["holders"]),
+        (&Value::Int(240), &Value::Int(120))
+    );
+    let leases: Vec<std::collections::HashMap<String, Value>> =
+        redis::from_redis_value(shown["leases"].clone()).unwrap();
+    assert_eq!(leases.len(), 100, "the first hundred");
+    for (n, lease) in leases.iter().enumerate() {
+        let name: String = redis::from_redis_value(lease["holder"].clone()).unwrap();
+        assert_eq!(name, format!("holder{n}"), "those that end first");
+        assert_eq!(lease["units"], Value::Int(2));
+        let left: i64 = redis::from_redis_value(lease["expires_in_ms"].clone()).unwrap();
+        let ttl = (1000 + n as i64) * 1000;
+        assert!((ttl - 900_000..=ttl).contains(&left), "{left}");
+    }
 }
 
 #[rstest]

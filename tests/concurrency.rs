@@ -5,6 +5,7 @@
 mod support;
 
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use redis::Connection;
 use rstest::{fixture, rstest};
@@ -50,7 +51,14 @@ fn hammer_multi(con: &mut Connection, line: &str) -> i64 {
 
 #[rstest]
 #[case::slide("RL.SLIDE k 1000 3650d", "RL.PEEK k SLIDE 1000 3650d 0")]
+#[case::precise(
+    "RL.SLIDE k 1000 3650d PRECISION 20",
+    "RL.PEEK k SLIDE 1000 3650d 0 PRECISION 20"
+)]
 #[case::bucket("RL.BUCKET k 1000 1 3650d", "RL.PEEK k BUCKET 1000 1 3650d 0")]
+#[case::fixed("RL.FIXED k 1000 3650d", "RL.PEEK k FIXED 1000 3650d 0")]
+#[case::exact("RL.EXACT k 1000 3650d", "RL.PEEK k EXACT 1000 3650d 0")]
+#[case::leak("RL.LEAK k 1000 1 3650d", "RL.PEEK k LEAK 1000 1 3650d 0")]
 fn many_clients_on_one_key_are_admitted_exactly_to_the_limit(
     server: Server,
     #[case] call: &str,
@@ -67,6 +75,9 @@ fn many_clients_on_one_key_are_admitted_exactly_to_the_limit(
 #[rstest]
 #[case::slide("RL.SLIDE k 5000 3650d", "RL.PEEK k SLIDE 5000 3650d 0")]
 #[case::bucket("RL.BUCKET k 5000 1 3650d", "RL.PEEK k BUCKET 5000 1 3650d 0")]
+#[case::fixed("RL.FIXED k 5000 3650d", "RL.PEEK k FIXED 5000 3650d 0")]
+#[case::exact("RL.EXACT k 5000 3650d", "RL.PEEK k EXACT 5000 3650d 0")]
+#[case::leak("RL.LEAK k 5000 1 3650d", "RL.PEEK k LEAK 5000 1 3650d 0")]
 fn costs_add_up_to_what_is_used(server: Server, #[case] call: &str, #[case] peek: &str) {
     let admitted: u64 = at_once(&server, CLIENTS, |number, con| {
         let mut random = Random(number + 1);
@@ -129,6 +140,9 @@ fn multi_admits_exactly_the_smaller_limit(server: Server) {
 #[rstest]
 #[case::slide("SLIDE 10 3650d")]
 #[case::bucket("BUCKET 10 1 3650d")]
+#[case::fixed("FIXED 10 3650d")]
+#[case::exact("EXACT 10 3650d")]
+#[case::leak("LEAK 10 1 3650d")]
 fn of_two_gateways_and_one_unit_left_exactly_one_is_allowed(server: Server, #[case] limit: &str) {
     const ROUNDS: usize = 500;
     let mut con = server.connect();
@@ -147,4 +161,61 @@ fn of_two_gateways_and_one_unit_left_exactly_one_is_allowed(server: Server, #[ca
         assert_eq!(one + other, 1, "round {round}");
     }
     assert_eq!(answers[0].len(), ROUNDS);
+}
+
+#[rstest]
+fn what_is_refunded_can_be_taken_again_and_no_more(server: Server) {
+    // Each takes, and gives back every second unit that it got.
+    let kept: i64 = at_once(&server, CLIENTS, |_, con| {
+        let mut kept = 0;
+        for n in 0..CALLS {
+            let taken = ask::<Five>(con, "RL.EXACT k 500 3650d").0;
+            let back = match (taken, n % 2) {
+                (1, 0) => ask::<i64>(con, "RL.REFUND k 1"),
+                _ => 0,
+            };
+            kept += taken - back;
+        }
+        kept
+    })
+    .iter()
+    .sum();
+    let left: Five = ask(&mut server.connect(), "RL.PEEK k EXACT 500 3650d 0");
+    assert_eq!(kept + left.2, 500);
+}
+
+#[rstest]
+fn never_more_than_the_limit_is_held_at_once(server: Server) {
+    const LIMIT: i64 = 5;
+    let held = AtomicI64::new(0);
+    let most = AtomicI64::new(0);
+    let leased: i64 = at_once(&server, CLIENTS, |number, con| {
+        let mut leased = 0;
+        for _ in 0..CALLS {
+            let five: Five = ask(con, &format!("RL.LEASE k {LIMIT} 1h client-{number}"));
+            if five.0 == 1 {
+                leased += 1;
+                most.fetch_max(held.fetch_add(1, SeqCst) + 1, SeqCst);
+                std::thread::yield_now();
+                held.fetch_sub(1, SeqCst);
+                let released: i64 = ask(con, &format!("RL.RELEASE k client-{number}"));
+                assert_eq!(released, 1);
+            }
+        }
+        leased
+    })
+    .iter()
+    .sum();
+    assert!(leased >= CALLS as i64, "{leased}");
+    assert!((1..=LIMIT).contains(&most.into_inner()));
+    let mut con = server.connect();
+    assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0, "all were released");
+
+    // Nobody releases: exactly the limit is given out, once.
+    let leased: i64 = at_once(&server, CLIENTS, |number, con| {
+        ask::<Five>(con, &format!("RL.LEASE k {LIMIT} 1h client-{number}")).0
+    })
+    .iter()
+    .sum();
+    assert_eq!(leased, LIMIT);
 }

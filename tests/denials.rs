@@ -138,6 +138,10 @@ impl Scene {
 enum Reply {
     Allowed,
     Denied,
+    /// Nothing was given back.
+    Nothing,
+    /// What a key holds.
+    Shown,
     Error,
 }
 
@@ -146,13 +150,16 @@ impl Reply {
         match reply {
             Ok(Value::Array(values)) if values[0] == Value::Int(1) => Self::Allowed,
             Ok(Value::Array(values)) if values[0] == Value::Int(0) => Self::Denied,
+            Ok(Value::Int(0)) => Self::Nothing,
+            Ok(Value::Int(_)) => Self::Allowed,
+            Ok(Value::Nil | Value::Array(_)) => Self::Shown,
             Ok(other) => panic!("neither allowed nor denied: {other:?}"),
             Err(_) => Self::Error,
         }
     }
 }
 
-use Reply::{Allowed, Denied, Error};
+use Reply::{Allowed, Denied, Error, Nothing, Shown};
 
 #[rstest]
 #[case::heard(Scene::heard())]
@@ -261,6 +268,115 @@ fn multi_leaves_no_trace_when_its_last_limit_denies(#[case] scene: Scene) {
         ],
         "RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 1 new SLIDE 5 1h 1",
     );
+}
+
+/// What is the same for all: `spec` is the key's limit without its cost, of which 8 in 10 are used.
+#[rstest]
+#[case::slide("SLIDE 10 1h", "", "SLIDE 10 2h")]
+#[case::precise("SLIDE 10 1h", " PRECISION 8", "SLIDE 10 2h")]
+#[case::bucket("BUCKET 10 1 1h", "", "BUCKET 10 1 1h")]
+#[case::fixed("FIXED 10 3650d", "", "FIXED 10 3000d")]
+#[case::exact("EXACT 10 1h", "", "EXACT 10 2h")]
+#[case::leak("LEAK 10 1 1h", "", "LEAK 10 1 1h")]
+fn no_algorithm_leaves_a_trace_of_what_consumes_nothing(
+    #[values(Scene::heard(), Scene::unheard())] scene: Scene,
+    #[case] spec: &str,
+    #[case] option: &str,
+    #[case] longer: &str,
+) {
+    let (algorithm, limit) = spec.split_once(' ').unwrap();
+    let call = |key: &str, cost: u64| format!("RL.{algorithm} {key} {limit} {cost}{option}");
+    let multi = |key: &str, cost: u64| format!("RL.MULTI {key} {spec} {cost}{option}");
+    let lines = [
+        (call("k", 3), Denied),
+        (call("k", 11), Denied),
+        (call("new", 11), Denied),
+        (call("k", 2) + " PEEK", Allowed),
+        (call("k", 3) + " PEEK", Denied),
+        (call("k", 3) + " PEEK FORCE", Allowed),
+        (call("new", 1) + " PEEK", Allowed),
+        (call("k", 0), Allowed),
+        (call("k", 0) + " FORCE", Allowed),
+        (call("new", 0), Allowed),
+        (format!("RL.PEEK k {spec} 1{option}"), Allowed),
+        (format!("RL.PEEK k {spec} 3{option}"), Denied),
+        (format!("RL.PEEK new {spec} 3{option}"), Allowed),
+        (multi("k", 2) + " PEEK", Allowed),
+        (multi("k", 2) + " new EXACT 5 1h 6", Denied),
+        (
+            multi("new", 2) + &multi(" k", 3)["RL.MULTI ".len()..],
+            Denied,
+        ),
+        (multi("k", 2) + " new EXACT 5 1h 1 list SLIDE 1 1h 1", Error),
+        ("RL.REFUND k 0".into(), Nothing),
+        ("RL.REFUND new 5".into(), Nothing),
+        ("RL.REFUND list 5".into(), Error),
+        ("RL.REFUND k x".into(), Error),
+        ("RL.RELEASE k holder".into(), Error),
+        ("RL.RELEASE new holder".into(), Nothing),
+        ("RL.INSPECT k".into(), Shown),
+        ("RL.INSPECT new".into(), Shown),
+        ("RL.INSPECT list".into(), Error),
+        ("RL.LEASE k 5 1h holder".into(), Error),
+    ];
+    let lines: Vec<_> = lines
+        .iter()
+        .map(|(line, reply)| (line.as_str(), *reply))
+        .collect();
+    let allowed = format!("RL.MULTI k {longer} 2{option}");
+    scene.check(&call("k", 8), &lines, &allowed);
+}
+
+#[rstest]
+fn leases_leave_no_trace_of_what_holds_nothing(
+    #[values(Scene::heard(), Scene::unheard())] scene: Scene,
+) {
+    scene.check(
+        "RL.LEASE k 10 1h a 8",
+        &[
+            ("RL.LEASE k 10 1h b 3", Denied),
+            ("RL.LEASE k 10 1h a 11", Denied),
+            ("RL.LEASE new 10 1h a 11", Denied),
+            ("RL.LEASE k 10 2h b 2 PEEK", Allowed),
+            ("RL.LEASE k 10 2h a 10 PEEK", Allowed),
+            ("RL.LEASE k 10 1h b 3 PEEK", Denied),
+            ("RL.LEASE k 10 1h a 0", Allowed),
+            ("RL.LEASE k 10 1h b 0 FORCE", Allowed),
+            ("RL.LEASE new 10 1h a 0", Allowed),
+            ("RL.PEEK k LEASE 10 1h b 1", Allowed),
+            ("RL.PEEK k LEASE 10 1h b 3", Denied),
+            ("RL.MULTI k LEASE 10 2h a 9 new SLIDE 1 1h 2", Denied),
+            ("RL.RELEASE k b", Nothing),
+            ("RL.RELEASE new a", Nothing),
+            ("RL.REFUND k 1", Error),
+            ("RL.INSPECT k", Shown),
+            ("RL.SLIDE k 10 1h", Error),
+        ],
+        "RL.LEASE k 10 2h b 2",
+    );
+}
+
+#[rstest]
+#[case::slide("RL.SLIDE k 10 1h 8", "RL.REFUND k 3", false)]
+#[case::precise("RL.SLIDE k 10 1h 8 PRECISION 8", "RL.REFUND k 3", false)]
+#[case::bucket("RL.BUCKET k 10 1 1h 8", "RL.REFUND k 3", true)]
+#[case::fixed("RL.FIXED k 10 3650d 8", "RL.REFUND k 3", false)]
+#[case::exact("RL.EXACT k 10 1h 8", "RL.REFUND k 3", false)]
+#[case::leak("RL.LEAK k 10 1 1h 8", "RL.REFUND k 3", true)]
+#[case::all_of_it("RL.EXACT k 10 1h 8", "RL.REFUND k 8", true)]
+#[case::lease("RL.MULTI k LEASE 10 1h a 8", "RL.RELEASE k a", true)]
+fn what_is_given_back_leaves_every_trace(
+    #[values(Scene::heard(), Scene::unheard())] scene: Scene,
+    #[case] setup: &str,
+    #[case] call: &str,
+    #[case] moves_expiry: bool,
+) {
+    ask::<Value>(&mut scene.primary.connect(), setup);
+    let (reply, traces) = scene.traces(call);
+    assert_eq!(Reply::of(&reply), Allowed, "{reply:?}");
+    let mut expected = scene.all_traces().to_vec();
+    expected.retain(|trace| *trace != "expiry" || moves_expiry);
+    assert_eq!(traces, expected);
 }
 
 #[rstest]

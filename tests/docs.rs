@@ -34,11 +34,15 @@ fn print(value: &Value, indent: usize) -> String {
         Value::Int(number) => format!("(integer) {number}\n"),
         Value::SimpleString(text) => format!("{text}\n"),
         Value::Okay => "OK\n".to_owned(),
+        Value::Nil => "(nil)\n".to_owned(),
+        Value::BulkString(bytes) => format!("\"{}\"\n", bytes.escape_ascii()),
         Value::Array(items) => {
             let mut text = String::new();
+            let width = items.len().to_string().len();
             for (n, item) in items.iter().enumerate() {
                 let margin = if n == 0 { 0 } else { indent };
-                write!(text, "{:margin$}{}) {}", "", n + 1, print(item, indent + 3)).unwrap();
+                let item = print(item, indent + width + 2);
+                write!(text, "{:margin$}{:width$}) {item}", "", n + 1).unwrap();
             }
             text
         }
@@ -46,7 +50,8 @@ fn print(value: &Value, indent: usize) -> String {
     }
 }
 
-/// The same words; waits may be a little shorter, for time passes between the calls.
+/// The same words; waits may be a little shorter, for time passes between the calls. A page says `…` in
+/// place of what is different each time, such as a Unix time.
 fn alike(expected: &str, actual: &str) -> bool {
     let (expected, actual): (Vec<_>, Vec<_>) = (
         expected.split_whitespace().collect(),
@@ -55,6 +60,7 @@ fn alike(expected: &str, actual: &str) -> bool {
     expected.len() == actual.len()
         && expected.iter().zip(&actual).all(|(expected, actual)| {
             match (expected.parse::<i64>(), actual.parse::<i64>()) {
+                (Err(_), Ok(_)) if *expected == "…" => true,
                 (Ok(says), Ok(is)) if says >= 200 => is <= says && says - is <= 150.max(says / 50),
                 _ => expected == actual,
             }
@@ -108,7 +114,7 @@ fn every_command_has_its_page() {
         .map(|name| name.to_lowercase())
         .filter(|name| name.starts_with("rl."))
         .collect();
-    assert!(ours.len() >= 5, "{ours:?}");
+    assert!(ours.len() >= 12, "{ours:?}");
     for name in ours {
         let page = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/commands/{name}.md"));
         assert!(page.exists(), "{} is missing", page.display());

@@ -19,13 +19,15 @@ fn used(server: &Server) -> i64 {
 }
 
 /// One call for each key, on a connection of its own; each key lasts for two windows.
-fn call_many(server: &Server, keys: u64, window: &str) {
+fn call_many(server: &Server, keys: u64, window: &str, two_windows: &str) {
     let mut con = server.connect();
     for start in (0..keys).step_by(10_000) {
         let mut pipe = Pipeline::new();
         for n in start..keys.min(start + 10_000) {
             let key = format!("k:{n:012}");
-            match n % 4 {
+            match n % 8 {
+                1 => pipe.cmd("RL.EXACT").arg(key).arg(9).arg(two_windows),
+                2 => pipe.cmd("RL.LEASE").arg(key).arg(&["9", two_windows, "me"]),
                 0 => pipe
                     .cmd("RL.BUCKET")
                     .arg(key)
@@ -42,19 +44,32 @@ fn call_many(server: &Server, keys: u64, window: &str) {
 }
 
 #[rstest]
-fn a_full_server_refuses_calls_and_still_answers_peeks(server: Server) {
+fn a_full_server_refuses_new_keys_and_goes_on_with_those_it_has(server: Server) {
     let mut con = server.connect();
-    let _: Five = ask(&mut con, "RL.SLIDE s 9 1h 2");
-    let _: Five = ask(&mut con, "RL.BUCKET b 9 1 1h 2");
+    for line in [
+        "RL.SLIDE s 9 1h 2",
+        "RL.SLIDE p 9 1h 2 PRECISION 9",
+        "RL.BUCKET b 9 1 1h 2",
+        "RL.FIXED f 9 3650d 2",
+        "RL.EXACT x 9 1h 2",
+        "RL.LEAK l 9 1 1h 2",
+        "RL.LEASE h 9 1h holder 2",
+    ] {
+        assert_eq!(ask::<Five>(&mut con, line).0, 1);
+    }
     let dirty = || server.info_number("persistence", "rdb_changes_since_last_save");
     let before = (server.digest_all(), dirty());
     ask::<()>(&mut con, "CONFIG SET maxmemory 1");
     for line in [
         "RL.SLIDE new 9 1h",
-        "RL.SLIDE s 9 1h",
-        "RL.SLIDE s 9 1h 1 FORCE",
-        "RL.BUCKET b 9 1 1h",
-        "RL.MULTI s SLIDE 9 1h 1 b BUCKET 9 1 1h 1",
+        "RL.SLIDE new 9 1h 1 FORCE",
+        "RL.SLIDE new 9 1h 1 PRECISION 9",
+        "RL.BUCKET new 9 1 1h",
+        "RL.FIXED new 9 1h",
+        "RL.EXACT new 9 1h",
+        "RL.LEAK new 9 1 1h",
+        "RL.LEASE new 9 1h holder",
+        "RL.MULTI s SLIDE 9 1h 1 new BUCKET 9 1 1h 1",
         "RL.LOAD new 99999999999999 x",
     ] {
         let error = ask_error(&mut con, line);
@@ -63,15 +78,39 @@ fn a_full_server_refuses_calls_and_still_answers_peeks(server: Server) {
             "{line}: {error}"
         );
     }
-    let five: Five = ask(&mut con, "RL.PEEK s SLIDE 9 1h 1");
-    assert_eq!((five.0, five.2), (1, 6));
-    let five: Five = ask(&mut con, "RL.PEEK b BUCKET 9 1 1h 8");
-    assert_eq!((five.0, five.2), (0, 7));
+    for (line, allowed, left) in [
+        ("RL.PEEK s SLIDE 9 1h 1", 1, 6),
+        ("RL.PEEK b BUCKET 9 1 1h 8", 0, 7),
+        ("RL.PEEK new EXACT 9 1h 1", 1, 8),
+        ("RL.SLIDE new 9 1h 1 PEEK", 1, 8),
+        ("RL.SLIDE new 9 1h 0", 1, 9),
+        ("RL.SLIDE new 9 1h 10", 0, 9),
+        ("RL.SLIDE s 9 1h 8", 0, 7),
+    ] {
+        let five: Five = ask(&mut con, line);
+        assert_eq!((five.0, five.2), (allowed, left), "{line}");
+    }
     assert_eq!((server.digest_all(), dirty()), before, "nothing changed");
 
+    // What is there is counted as ever, and what is given back takes no memory.
+    for (line, left) in [
+        ("RL.SLIDE s 9 1h", 6),
+        ("RL.SLIDE p 9 1h 1 PRECISION 9", 6),
+        ("RL.BUCKET b 9 1 1h", 6),
+        ("RL.FIXED f 9 3650d", 6),
+        ("RL.EXACT x 9 1h", 6),
+        ("RL.LEAK l 9 1 1h", 6),
+        ("RL.LEASE h 9 1h other", 6),
+    ] {
+        let five: Five = ask(&mut con, line);
+        assert_eq!((five.0, five.2), (1, left), "{line}");
+    }
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND x 1"), 1);
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE h holder"), 1);
+
     ask::<()>(&mut con, "CONFIG SET maxmemory 0");
-    let five: Five = ask(&mut con, "RL.SLIDE s 9 1h");
-    assert_eq!((five.0, five.2), (1, 6), "and goes on as before");
+    let five: Five = ask(&mut con, "RL.SLIDE new 9 1h");
+    assert_eq!((five.0, five.2), (1, 8));
 }
 
 #[rstest]
@@ -113,12 +152,12 @@ fn memory_returns_to_the_start_after_a_million_keys_expire() {
     };
     // The first run of each command, INFO too, allocates its statistics for good.
     for _ in 0..2 {
-        call_many(&server, 20_000, "100ms");
+        call_many(&server, 20_000, "100ms", "200ms");
         used_when_all_are_gone();
     }
     let start = used(&server);
 
-    call_many(&server, KEYS, "8s");
+    call_many(&server, KEYS, "8s", "16s");
     let full = used(&server);
     let there: i64 = server.run("DBSIZE", &[]);
     assert!(
@@ -146,6 +185,14 @@ fn states_that_change_their_size_leak_nothing(server: Server) {
                 .arg(window)
                 .arg(1)
                 .ignore();
+            // By turns two counters, many, and many large ones.
+            let precise = [
+                "RL.SLIDE p 100 1h 1 PRECISION 1",
+                "RL.SLIDE p 100 1h 1 FORCE PRECISION 64",
+                "RL.SLIDE p 100 1h 90000 FORCE PRECISION 9",
+            ][n % 3];
+            let words: Vec<&str> = precise.split(' ').collect();
+            pipe.cmd(words[0]).arg(&words[1..]).ignore();
             pipe.cmd("RL.BUCKET")
                 .arg("b")
                 .arg(limit)
@@ -179,7 +226,28 @@ fn every_key_has_an_end_and_it_fits_the_state(server: Server) {
         let window = pick(&mut random, &["20ms", "3s", "1m", "1h", "3650d"]);
         let option = pick(&mut random, &["", "", "", " PEEK", " FORCE"]);
         let refill = pick(&mut random, &["1", "50"]);
-        let (key, call) = match random.below(2) {
+        let precision = 1 + random.below(64);
+        let (key, call) = match random.below(7) {
+            1 => (
+                format!("f{key}"),
+                format!("RL.FIXED f{key} {limit} {window} {cost}{option}"),
+            ),
+            2 => (
+                format!("x{key}"),
+                format!("RL.EXACT x{key} {limit} {window} {cost}{option}"),
+            ),
+            3 => (
+                format!("l{key}"),
+                format!("RL.LEAK l{key} {limit} {refill} {window} {cost}{option}"),
+            ),
+            4 => (
+                format!("h{key}"),
+                format!("RL.LEASE h{key} {limit} {window} {refill} {cost}{option}"),
+            ),
+            5 => (
+                format!("p{key}"),
+                format!("RL.SLIDE p{key} {limit} {window} {cost}{option} PRECISION {precision}"),
+            ),
             0 => (
                 format!("s{key}"),
                 format!("RL.SLIDE s{key} {limit} {window} {cost}{option}"),
@@ -195,6 +263,15 @@ fn every_key_has_an_end_and_it_fits_the_state(server: Server) {
         pipe.cmd(words[0]).arg(&words[1..]).cmd("PTTL").arg(&key);
         let (five, left): (Five, i64) = pipe.query(&mut con).unwrap();
         assert_ne!(left, -1, "{call} left {key} without an end");
+        if random.below(4) == 0 {
+            // What is given back leaves an end as well, or no key.
+            let line = match key.as_bytes()[0] {
+                b'h' => format!("RL.RELEASE {key} {refill}"),
+                _ => format!("RL.REFUND {key} {}", random.below(4)),
+            };
+            let _: i64 = ask(&mut con, &line);
+            assert_ne!(ask::<i64>(&mut con, &format!("PTTL {key}")), -1, "{line}");
+        }
         if five.0 == 1 && cost > 0 && option != " PEEK" {
             admitted += 1;
             // It may be over by now, if the window is short; it may not outlive its state for long.
@@ -211,4 +288,91 @@ fn every_key_has_an_end_and_it_fits_the_state(server: Server) {
     for key in keys {
         assert_ne!(ask::<i64>(&mut con, &format!("PTTL {key}")), -1, "{key}");
     }
+}
+
+/// Steps of a log, an entry every few milliseconds, as replicas receive them.
+fn grow_log(con: &mut redis::Connection, key: &str, entries: u64) {
+    let (seconds, _): (u64, u64) = ask(con, "TIME");
+    let mut pipe = Pipeline::new();
+    for n in 0..entries {
+        let take = rl_core::exact::Next::Take {
+            at_us: seconds * 1_000_000 + n * 20_000,
+            window_us: 3_600_000_000,
+            units: 1,
+        };
+        let blob = rl_core::Next::Exact(take).blob().to_vec();
+        let expire_at_ms = (seconds + 3600) * 1000;
+        pipe.cmd("RL.LOAD")
+            .arg(key)
+            .arg(expire_at_ms)
+            .arg(blob)
+            .ignore();
+    }
+    pipe.exec(con).unwrap();
+}
+
+fn hold_many(con: &mut redis::Connection, key: &str, holders: u64) {
+    let mut pipe = Pipeline::new();
+    for n in 0..holders {
+        pipe.cmd("RL.LEASE")
+            .arg(key)
+            .arg(1_000_000)
+            .arg("1h")
+            .arg(n)
+            .ignore();
+    }
+    pipe.exec(con).unwrap();
+}
+
+#[rstest]
+#[case::log(grow_log, 100_000)]
+#[case::leases(hold_many, 10_000)]
+fn large_states_are_freed_in_the_background(
+    server: Server,
+    #[case] grow: fn(&mut redis::Connection, &str, u64),
+    #[case] size: u64,
+) {
+    let mut con = server.connect();
+    grow(&mut con, "warm-up", size);
+    ask::<i64>(&mut con, "DEL warm-up");
+    let lazily = || server.info_number("memory", "lazyfreed_objects");
+    let (before, start) = (lazily(), used(&server));
+    grow(&mut con, "small", 100);
+    ask::<i64>(&mut con, "UNLINK small");
+    let small = lazily() - before;
+    grow(&mut con, "large", size);
+    let large: i64 = ask(&mut con, "MEMORY USAGE large SAMPLES 0");
+    assert!(large > 200_000, "{large}");
+    let growth = used(&server) - start;
+    assert!(
+        (large / 2..large * 2).contains(&growth),
+        "{large} is told, {growth} is used"
+    );
+    ask::<i64>(&mut con, "UNLINK large");
+    eventually("freed in the background", || lazily() > before + small);
+    eventually("memory is what it was", || {
+        used(&server) < start + large / 2
+    });
+}
+
+#[rstest]
+fn a_log_on_a_busy_key_stays_as_long_as_its_window(server: Server) {
+    let mut con = server.connect();
+    let mut entries = || {
+        let mut pipe = Pipeline::new();
+        for _ in 0..5000 {
+            pipe.cmd("RL.EXACT")
+                .arg("k")
+                .arg(1_000_000)
+                .arg("50ms")
+                .ignore();
+        }
+        pipe.exec(&mut con).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(60));
+        let _: Five = ask(&mut con, "RL.EXACT k 1000000 50ms");
+        let shown: std::collections::HashMap<String, redis::Value> = ask(&mut con, "RL.INSPECT k");
+        redis::from_redis_value::<i64>(shown["entries"].clone()).unwrap()
+    };
+    let lengths: Vec<i64> = (0..20).map(|_| entries()).collect();
+    assert!(lengths.iter().all(|length| *length < 10_000), "{lengths:?}");
 }

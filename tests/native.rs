@@ -19,13 +19,26 @@ fn server() -> Server {
     Server::start()
 }
 
-/// A slide and a bucket of the usual size and of the larger one.
-const STATES: [&str; 4] = [
+/// A state of every algorithm and every form.
+const STATES: [&str; 11] = [
     "RL.SLIDE slide 10 1h 4",
     "RL.SLIDE wide-slide 9007199254740991 3650d 9007199254740990",
+    "RL.SLIDE precise-slide 10 1h 4 PRECISION 10",
+    "RL.SLIDE wide-precise-slide 9007199254740991 3650d 9007199254740990 PRECISION 64",
     "RL.BUCKET bucket 10 1 1h 4",
     "RL.BUCKET wide-bucket 9007199254740991 1 3650d 9007199254740990",
+    "RL.FIXED fixed 10 3650d 4",
+    "RL.EXACT exact 10 1h 4",
+    "RL.LEAK leak 10 1 1h 4",
+    "RL.LEAK wide-leak 9007199254740991 1 3650d 9007199254740990",
+    "RL.LEASE lease 10 1h holder 4",
 ];
+
+/// The type that TYPE tells.
+fn type_of(line: &str) -> String {
+    let algorithm = line[3..].split(' ').next().unwrap().to_lowercase();
+    format!("{:-<9}", format!("rl-{algorithm}"))
+}
 
 fn key_of(line: &str) -> &str {
     line.split(' ').nth(1).unwrap()
@@ -67,9 +80,16 @@ fn has_docs(server: &Server) -> bool {
 }
 
 #[rstest]
-#[case("RL.SLIDE", -4, &["write", "denyoom", "fast"])]
-#[case("RL.BUCKET", -5, &["write", "denyoom", "fast"])]
-#[case("RL.MULTI", -6, &["write", "denyoom", "fast", "movablekeys"])]
+#[case("RL.SLIDE", -4, &["write", "fast"])]
+#[case("RL.BUCKET", -5, &["write", "fast"])]
+#[case("RL.FIXED", -4, &["write", "fast"])]
+#[case("RL.EXACT", -4, &["write", "fast"])]
+#[case("RL.LEAK", -5, &["write", "fast"])]
+#[case("RL.LEASE", -5, &["write", "fast"])]
+#[case("RL.REFUND", 3, &["write", "fast"])]
+#[case("RL.RELEASE", 3, &["write", "fast"])]
+#[case("RL.INSPECT", 2, &["readonly", "fast"])]
+#[case("RL.MULTI", -6, &["write", "fast", "movablekeys"])]
 #[case("RL.PEEK", -6, &["readonly", "fast"])]
 #[case("RL.LOAD", 4, &["write", "denyoom", "fast"])]
 fn command_info_tells_arity_flags_and_keys(
@@ -91,17 +111,25 @@ fn command_info_tells_arity_flags_and_keys(
     assert_eq!(info[3..6], [1, 1, 1].map(Value::Int), "first, last, step");
 }
 
+const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capacity refill period cost \
+    | FIXED limit window cost | EXACT limit window cost | LEAK capacity rate period cost \
+    | LEASE limit ttl holder cost";
+
 #[rstest]
-#[case("RL.SLIDE", "key limit window [cost] [PEEK] [FORCE]")]
+#[case(
+    "RL.SLIDE",
+    "key limit window [cost] [PRECISION precision] [PEEK] [FORCE]"
+)]
 #[case("RL.BUCKET", "key capacity refill period [cost] [PEEK] [FORCE]")]
-#[case(
-    "RL.MULTI",
-    "{key {SLIDE limit window cost | BUCKET capacity refill period cost}}... [PEEK | FORCE]"
-)]
-#[case(
-    "RL.PEEK",
-    "key {SLIDE limit window cost | BUCKET capacity refill period cost}"
-)]
+#[case("RL.FIXED", "key limit window [cost] [PEEK] [FORCE]")]
+#[case("RL.EXACT", "key limit window [cost] [PEEK] [FORCE]")]
+#[case("RL.LEAK", "key capacity rate period [cost] [PEEK] [FORCE]")]
+#[case("RL.LEASE", "key limit ttl holder [cost] [PEEK] [FORCE]")]
+#[case("RL.MULTI", "{key {SPEC}}... [PEEK | FORCE]")]
+#[case("RL.PEEK", "key {SPEC}")]
+#[case("RL.REFUND", "key cost")]
+#[case("RL.RELEASE", "key holder")]
+#[case("RL.INSPECT", "key")]
 #[case("RL.LOAD", "key expire-at-ms blob")]
 fn command_docs_tell_the_syntax(server: Server, #[case] command: &str, #[case] syntax: &str) {
     if !has_docs(&server) {
@@ -128,6 +156,7 @@ fn command_docs_tell_the_syntax(server: Server, #[case] command: &str, #[case] s
         ("rl".into(), "module".into())
     );
     assert_eq!(text("since"), "0.1.0");
+    let syntax = syntax.replace("SPEC", SPEC);
     assert_eq!(spell(&page["arguments"], " "), syntax);
 }
 
@@ -149,6 +178,7 @@ fn spell(arguments: &Value, between: &str) -> String {
             "oneof" => spell(&argument["arguments"], " | "),
             "block" => spell(&argument["arguments"], " "),
             "pure-token" => text("token"),
+            _ if argument.contains_key("token") => format!("{} {}", text("token"), text("name")),
             _ => text("name"),
         };
         match text("type").as_str() {
@@ -170,6 +200,22 @@ fn spell(arguments: &Value, between: &str) -> String {
 #[case("RL.BUCKET k 1 1 1 1 PEEK", &["k"])]
 #[case("RL.PEEK k SLIDE 1 1 1", &["k"])]
 #[case("RL.LOAD k 1 blob", &["k"])]
+#[case("RL.SLIDE k 1 1 1 PRECISION 5", &["k"])]
+#[case("RL.FIXED k 1 1", &["k"])]
+#[case("RL.EXACT k 1 1", &["k"])]
+#[case("RL.LEAK k 1 1 1", &["k"])]
+#[case("RL.LEASE k 1 1 holder", &["k"])]
+#[case("RL.REFUND k 1", &["k"])]
+#[case("RL.RELEASE k holder", &["k"])]
+#[case("RL.INSPECT k", &["k"])]
+#[case("RL.PEEK k SLIDE 1 1 1 PRECISION 5", &["k"])]
+#[case("RL.MULTI a FIXED 1 1 1 b EXACT 1 1 1 c LEAK 1 1 1 1 d LEASE 1 1 h 1 e SLIDE 1 1 1", &["a", "b", "c", "d", "e"])]
+#[case("RL.MULTI a SLIDE 1 1 1 PRECISION 5 b SLIDE 1 1 1 precision 6 c FIXED 1 1 1 PEEK", &["a", "b", "c"])]
+// Keys and holders may have any name.
+#[case("RL.MULTI a SLIDE 1 1 1 PRECISION FIXED 1 1 1 c SLIDE 1 1 1 PRECISION 2", &["a", "PRECISION", "c"])]
+#[case("RL.MULTI PRECISION SLIDE 1 1 1 PRECISION 2 LEASE LEASE 1 1 SLIDE 1 b EXACT 1 1 1", &["PRECISION", "LEASE", "b"])]
+#[case("RL.MULTI a SLIDE 1 1 1 PRECISION x b SLIDE 1 1 1", &["a", "b"])]
+#[case("RL.MULTI a FIXED 1 1 1 PRECISION SLIDE 1 1 1 PRECISION", &["a", "PRECISION"])]
 #[case("RL.MULTI k SLIDE 1 1 1", &["k"])]
 #[case("RL.MULTI a SLIDE 1 1 1 b BUCKET 1 1 1 1 c SLIDE 1 1 1", &["a", "b", "c"])]
 #[case("RL.MULTI a bucket 1 1 1 1 b slide 1 1 1 FORCE", &["a", "b"])]
@@ -199,24 +245,18 @@ fn command_getkeys_of_nonsense_is_an_error(server: Server, #[case] line: &str) {
 #[rstest]
 fn type_tells_the_algorithm(server: Server) {
     make_states(&server);
-    for (key, kind) in [
-        ("slide", "rl-slide-"),
-        ("wide-slide", "rl-slide-"),
-        ("bucket", "rl-bucket"),
-        ("wide-bucket", "rl-bucket"),
-    ] {
-        assert_eq!(server.run::<String>("TYPE", &[key]), kind, "{key}");
-    }
     let mut con = server.connect();
     ask::<()>(&mut con, "SET string x");
-    for (kind, keys) in [
-        ("rl-slide-", ["slide", "wide-slide"]),
-        ("rl-bucket", ["bucket", "wide-bucket"]),
-    ] {
+    for line in STATES {
+        let (key, kind) = (key_of(line), type_of(line));
+        assert_eq!(server.run::<String>("TYPE", &[key]), kind, "{key}");
         let scan = format!("SCAN 0 COUNT 1000 TYPE {kind}");
         let (_, mut found): (String, Vec<String>) = ask(&mut con, &scan);
         found.sort();
-        assert_eq!(found, keys, "{kind}");
+        let of_its_kind = STATES.iter().filter(|line| type_of(line) == kind);
+        let mut expected: Vec<_> = of_its_kind.map(|line| key_of(line)).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{kind}");
     }
 }
 
@@ -227,7 +267,7 @@ fn object_and_memory_know_the_keys(server: Server) {
     for line in STATES {
         let key = key_of(line);
         let size: i64 = ask(&mut con, &format!("MEMORY USAGE {key}"));
-        assert!((16..200).contains(&size), "{key}: {size}");
+        assert!((16..900).contains(&size), "{key}: {size}");
         assert_eq!(
             ask::<String>(&mut con, &format!("OBJECT ENCODING {key}")),
             "raw"
@@ -239,9 +279,39 @@ fn object_and_memory_know_the_keys(server: Server) {
     let wider = |a: &str, b: &str| {
         server.run::<i64>("MEMORY", &["USAGE", a]) > server.run::<i64>("MEMORY", &["USAGE", b])
     };
+    for (large, small) in [
+        ("wide-slide", "slide"),
+        ("precise-slide", "slide"),
+        ("wide-precise-slide", "precise-slide"),
+        ("wide-leak", "leak"),
+    ] {
+        assert!(
+            wider(large, small),
+            "what the larger form takes is seen: {large}"
+        );
+    }
+    // Logs and lists of holders grow, and are seen to.
+    let [log, list] = ["exact", "lease"].map(|key| server.run::<i64>("MEMORY", &["USAGE", key]));
+    for n in 0..2000 {
+        let _: Five = ask(&mut con, "RL.EXACT exact 1000000 1h 1");
+        let _: Five = ask(
+            &mut con,
+            &format!("RL.LEASE lease 1000000 1h another-holder-{n} 1"),
+        );
+    }
+    let entries = {
+        let shown: HashMap<String, Value> = ask(&mut con, "RL.INSPECT exact");
+        from_redis_value::<i64>(shown["entries"].clone()).unwrap()
+    };
+    let log = server.run::<i64>("MEMORY", &["USAGE", "exact"]) - log;
+    let list = server.run::<i64>("MEMORY", &["USAGE", "lease"]) - list;
     assert!(
-        wider("wide-slide", "slide"),
-        "what the larger form takes is seen"
+        (entries..entries * 12 + 2000).contains(&log),
+        "{entries} entries in {log} bytes"
+    );
+    assert!(
+        (2000 * 40..2000 * 200).contains(&list),
+        "2000 holders in {list} bytes"
     );
     ask::<()>(&mut con, "CONFIG SET maxmemory-policy allkeys-lfu");
     assert!(ask::<i64>(&mut con, "OBJECT FREQ slide") >= 0);
@@ -260,6 +330,13 @@ fn copy_takes_usage_and_expiry_along_and_is_its_own_key(server: Server) {
     let of_copy: Five = ask(&mut con, "RL.SLIDE copy-of-slide 10 1h 6");
     let of_original: Five = ask(&mut con, "RL.SLIDE slide 10 1h 0");
     assert_eq!((of_copy.0, of_copy.2, of_original.2), (1, 0, 6));
+    // What is changed in place is changed in one place only.
+    let _: Five = ask(&mut con, "RL.EXACT copy-of-exact 10 1h 6");
+    let of_original: Five = ask(&mut con, "RL.EXACT exact 10 1h 0");
+    assert_eq!(of_original.2, 6);
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE lease holder"), 1);
+    let of_copy: Five = ask(&mut con, "RL.LEASE copy-of-lease 10 1h other 0");
+    assert_eq!(of_copy.2, 6);
 }
 
 #[rstest]
@@ -346,27 +423,18 @@ fn active_defragmentation_keeps_states(server: Server) {
     // Many values side by side, then holes between those that stay.
     let mut pipe = redis::pipe();
     for n in 0..100_000 {
-        match n % 3 {
-            0 => pipe
-                .cmd("RL.SLIDE")
-                .arg(n)
-                .arg(100)
-                .arg("1h")
-                .arg(n % 90 + 1),
-            1 => pipe
-                .cmd("RL.BUCKET")
-                .arg(n)
-                .arg(100)
-                .arg(1)
-                .arg("1h")
-                .arg(n % 90 + 1),
-            _ => pipe
-                .cmd("RL.SLIDE")
-                .arg(n)
-                .arg(1_u64 << 50)
-                .arg("3650d")
-                .arg(1_u64 << 40),
+        let cost = n % 90 + 1;
+        let line = match n % 7 {
+            0 => format!("RL.SLIDE {n} 100 1h {cost}"),
+            1 => format!("RL.BUCKET {n} 100 1 1h {cost}"),
+            2 => format!("RL.SLIDE {n} {} 3650d {}", 1_u64 << 50, 1_u64 << 40),
+            3 => format!("RL.SLIDE {n} 100 1h {cost} PRECISION 30"),
+            4 => format!("RL.EXACT {n} 100 1h {cost}"),
+            5 => format!("RL.LEASE {n} 100 1h holder-{n} {cost}"),
+            _ => format!("RL.FIXED {n} 100 3650d {cost}"),
         };
+        let words: Vec<&str> = line.split(' ').collect();
+        pipe.cmd(words[0]).arg(&words[1..]);
     }
     pipe.exec(&mut con).unwrap();
     let kept: Vec<String> = (0..100_000).step_by(10).map(|n| n.to_string()).collect();
@@ -390,8 +458,18 @@ fn active_defragmentation_keeps_states(server: Server) {
         before == digests(&mut con),
         "a state changed when it was moved"
     );
-    let five: Five = ask(&mut con, "RL.SLIDE 30 100 1h 0");
-    assert_eq!(five.2, 69);
+    for (call, cost) in [
+        ("RL.SLIDE 70 100 1h 0", 71),
+        ("RL.SLIDE 10 100 1h 0 PRECISION 30", 11),
+        ("RL.EXACT 60 100 1h 0", 61),
+        ("RL.LEASE 40 100 1h other 0", 41),
+        ("RL.FIXED 20 100 3650d 0", 21),
+    ] {
+        let five: Five = ask(&mut con, call);
+        assert_eq!(five.2, 100 - cost, "{call}");
+    }
+    assert_eq!(ask::<i64>(&mut con, "RL.RELEASE 40 holder-40"), 1);
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND 60 61"), 61);
 }
 
 // What the server does with the module.

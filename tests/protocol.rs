@@ -9,7 +9,7 @@ use std::net::TcpStream;
 
 use redis::{Connection, Pipeline, Value};
 use rstest::{fixture, rstest};
-use support::{Server, ask, ask_error};
+use support::{Server, ask, ask_error, knows};
 
 #[fixture]
 fn server() -> Server {
@@ -58,11 +58,80 @@ fn both_protocols_answer_integers_in_arrays(server: Server) {
                 Value::Array(vec![array([1, 10, 9, 0, 120_000])]),
             ]),
         );
+        expect(
+            "RL.SLIDE p 10 60 3 PRECISION 6",
+            array([1, 10, 7, 0, 70_000]),
+        );
+        expect("RL.EXACT x 10 60 3", array([1, 10, 7, 0, 60_000]));
+        expect("RL.EXACT y 10 60 11", array([0, 10, 10, -1, 0]));
+        expect("RL.LEAK l 10 10 60 3", array([1, 10, 7, 0, 18_000]));
+        expect("RL.LEASE h 10 60 me 3", array([1, 10, 7, 0, 60_000]));
+        expect("RL.FIXED f 10 60 11", array([0, 10, 10, -1, 0]));
+        expect("RL.REFUND x 2", Value::Int(2));
+        expect("RL.REFUND new 2", Value::Int(0));
+        expect("RL.RELEASE h me", Value::Int(1));
+        expect("RL.RELEASE h me", Value::Int(0));
+        expect("RL.INSPECT h", Value::Nil);
         assert_eq!(
             ask_error(&mut con, "RL.SLIDE s 10 0"),
             "ERR window must be a duration between 1ms and 3650d",
             "{protocol}"
         );
+    }
+}
+
+#[rstest]
+fn what_a_key_holds_is_a_map_or_pairs(server: Server) {
+    for (protocol, mut con) in connections(&server) {
+        ask::<()>(&mut con, "FLUSHALL");
+        for (key, call) in [
+            ("s", "RL.SLIDE s 10 60 3"),
+            ("p", "RL.SLIDE p 10 60 3 PRECISION 3"),
+            ("b", "RL.BUCKET b 10 10 60 3"),
+            ("f", "RL.FIXED f 10 3650d 3"),
+            ("x", "RL.EXACT x 10 60 3"),
+            ("l", "RL.LEAK l 10 10 60 3"),
+            ("h", "RL.LEASE h 10 60 me 3"),
+        ] {
+            ask::<Value>(&mut con, call);
+            let pairs = pairs(protocol, ask(&mut con, &format!("RL.INSPECT {key}")));
+            let algorithm = call[3..].split(' ').next().unwrap();
+            assert_eq!(pairs[0], (text("algorithm"), text(algorithm)));
+            assert!(pairs.contains(&(text("used"), Value::Int(3))), "{pairs:?}");
+            let (last, expiry) = pairs.last().unwrap();
+            assert_eq!(last, &text("expire_at_ms"));
+            assert!(matches!(expiry, Value::Int(1..)), "{expiry:?}");
+        }
+        let shown = pairs(protocol, ask(&mut con, "RL.INSPECT h"));
+        let (_, leases) = shown
+            .iter()
+            .find(|(name, _)| name == &text("leases"))
+            .unwrap();
+        let Value::Array(leases) = leases else {
+            panic!("{protocol}: {leases:?}");
+        };
+        let lease = pairs(protocol, leases[0].clone());
+        assert_eq!(
+            lease[..2],
+            [(text("holder"), text("me")), (text("units"), Value::Int(3))]
+        );
+        assert_eq!(lease[2].0, text("expires_in_ms"));
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::BulkString(text.into())
+}
+
+/// A map in RESP3, the same in a row in RESP2 and where modules cannot send maps yet.
+fn pairs(protocol: &str, value: Value) -> Vec<(Value, Value)> {
+    match value {
+        Value::Map(pairs) if protocol == "RESP3" => pairs,
+        Value::Array(row) if protocol == "RESP2" || !knows("enable-module-command") => row
+            .chunks(2)
+            .map(|pair| (pair[0].clone(), pair[1].clone()))
+            .collect(),
+        other => panic!("{protocol}: {other:?}"),
     }
 }
 

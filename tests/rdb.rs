@@ -8,13 +8,46 @@ use std::fs;
 use std::path::Path;
 
 use rstest::rstest;
-use support::{Five, Server};
+use support::{Five, Server, ask};
 
 fn fill(server: &Server) {
     for n in 0..50 {
         let _: Five = server.run("RL.SLIDE", &[&format!("s{n}"), "10", "1h", "3"]);
         let _: Five = server.run("RL.BUCKET", &[&format!("b{n}"), "9", "1", "1h", "4"]);
     }
+    let mut con = server.connect();
+    for n in 0..50 {
+        for line in [
+            format!(
+                "RL.SLIDE p{n} 70000 1h {} PRECISION {}",
+                1 + n * 1400,
+                n + 1
+            ),
+            format!("RL.FIXED f{n} 100 3650d {}", n + 1),
+            format!("RL.EXACT x{} 100000 1h {}", n % 4, n % 5),
+            format!("RL.LEAK l{n} 100 1 1h {}", n + 1),
+            format!("RL.LEASE h{} 100 1h holder{n} 2", n % 4),
+        ] {
+            assert_eq!(ask::<Five>(&mut con, &line).0, 1, "{line}");
+        }
+    }
+    // A log of many chunks, some of it given back, and a list of many holders.
+    let mut pipe = redis::pipe();
+    for n in 0..2000 {
+        pipe.cmd("RL.EXACT")
+            .arg("log")
+            .arg(100_000)
+            .arg("1h")
+            .arg(n % 3 + 1);
+        pipe.cmd("RL.LEASE")
+            .arg("list")
+            .arg(100_000)
+            .arg("1h")
+            .arg(n);
+    }
+    pipe.cmd("RL.REFUND").arg("log").arg(1234);
+    pipe.cmd("RL.RELEASE").arg("list").arg(777);
+    pipe.exec(&mut con).unwrap();
     let max = "9007199254740991";
     let _: Five = server.run("RL.SLIDE", &["wide", max, "3650d", max]);
     let _: Five = server.run("RL.BUCKET", &["deep", max, "1", "3650d", max]);
@@ -29,8 +62,19 @@ fn a_restart_gives_back_states_and_expiry() {
     server.start_again();
     assert_eq!(server.digest_all(), digest);
     assert!((server.expire_at_ms("s1") - expiry).abs() <= 2);
-    let five: Five = server.run("RL.SLIDE", &["s1", "10", "1h", "0"]);
-    assert_eq!(five.2, 7);
+    for (peek, left) in [
+        ("RL.PEEK s1 SLIDE 10 1h 0", 7),
+        ("RL.PEEK p3 SLIDE 70000 1h 0 PRECISION 4", 70_000 - 4201),
+        ("RL.PEEK f3 FIXED 100 3650d 0", 96),
+        ("RL.PEEK log EXACT 100000 1h 0", 100_000 - 3999 + 1234),
+        ("RL.PEEK l3 LEAK 100 1 1h 0", 96),
+        ("RL.PEEK list LEASE 100000 1h x 0", 100_000 - 1999),
+    ] {
+        let five: Five = ask(&mut server.connect(), peek);
+        assert_eq!(five.2, left, "{peek}");
+    }
+    let again: i64 = server.run("RL.RELEASE", &["list", "777"]);
+    assert_eq!(again, 0, "released before the restart");
 }
 
 #[rstest]

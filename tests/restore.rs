@@ -7,7 +7,7 @@ mod support;
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Connection, RedisResult, Value};
 use rstest::rstest;
-use support::{Five, Server};
+use support::{Five, Random, Server, ask, error_text, try_ask};
 
 /// A DUMP payload ends with the RDB version (2 bytes) and a checksum (8).
 const CHECKSUM: usize = 8;
@@ -38,15 +38,30 @@ fn restore(con: &mut Connection, key: &str, payload: &[u8]) -> RedisResult<Value
         .query(con)
 }
 
-/// One key of each form: packed and wide, of each algorithm.
+/// One key of each form: packed, wide and in parts; logs and leases.
+const KEYS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+
 fn samples(server: &Server) -> Vec<Vec<u8>> {
     let max = "9007199254740991";
-    let _: Five = server.run("RL.SLIDE", &["a", "10", "1h", "3"]);
-    let _: Five = server.run("RL.BUCKET", &["b", "9", "1", "1h", "4"]);
-    let _: Five = server.run("RL.SLIDE", &["c", max, "3650d", max]);
-    let _: Five = server.run("RL.BUCKET", &["d", max, "1", "3650d", max]);
     let mut con = server.connect();
-    ["a", "b", "c", "d"].map(|key| dump(&mut con, key)).to_vec()
+    for line in [
+        "RL.SLIDE a 10 1h 3",
+        "RL.BUCKET b 9 1 1h 4",
+        &format!("RL.SLIDE c {max} 3650d {max}"),
+        &format!("RL.BUCKET d {max} 1 3650d {max}"),
+        "RL.FIXED e 10 3650d 3",
+        "RL.LEAK f 9 1 1h 4",
+        "RL.SLIDE g 10 1h 3 PRECISION 5",
+        &format!("RL.SLIDE h {max} 3650d {max} PRECISION 2"),
+        "RL.EXACT i 10 1h 3",
+        "RL.EXACT i 10 1h 1",
+        "RL.EXACT i 10 1h 2",
+        "RL.LEASE j 10 1h some 3",
+        "RL.LEASE j 10 2h other 4",
+    ] {
+        ask::<Five>(&mut con, line);
+    }
+    KEYS.map(|key| dump(&mut con, key)).to_vec()
 }
 
 #[rstest]
@@ -54,7 +69,7 @@ fn an_honest_payload_restores_the_same_state() {
     let server = Server::start();
     let samples = samples(&server);
     let mut con = server.connect();
-    for (payload, original) in samples.iter().zip(["a", "b", "c", "d"]) {
+    for (payload, original) in samples.iter().zip(KEYS) {
         assert_eq!(
             &sealed(payload.clone()),
             payload,
@@ -81,8 +96,52 @@ fn a_newer_encoding_is_refused() {
 fn a_state_in_the_wrong_type_is_refused() {
     let server = Server::start();
     let samples = samples(&server);
-    let mixed = [&samples[0][..STATE_AT], &samples[1][STATE_AT..]].concat();
-    assert!(restore(&mut server.connect(), "k", &sealed(mixed)).is_err());
+    let types: Vec<String> = KEYS.map(|key| server.run("TYPE", &[key])).to_vec();
+    for (one, its_type) in samples.iter().zip(&types) {
+        for (other, another_type) in samples.iter().zip(&types) {
+            let mixed = [&one[..STATE_AT], &other[STATE_AT..]].concat();
+            let restored = restore(&mut server.connect(), "k", &sealed(mixed));
+            assert_eq!(
+                restored.is_ok(),
+                its_type == another_type,
+                "{its_type} {another_type}"
+            );
+        }
+    }
+}
+
+/// Whatever a key holds: checks, gives back, looks, copies and saves it.
+fn use_it(con: &mut Connection, key: &str) {
+    for line in [
+        "RL.INSPECT {}",
+        "RL.MULTI {} SLIDE 5 60 1",
+        "RL.MULTI {} SLIDE 5 60 1 PRECISION 5",
+        "RL.MULTI {} BUCKET 5 1 60 1",
+        "RL.MULTI {} FIXED 5 60 1",
+        "RL.MULTI {} EXACT 5 60 1",
+        "RL.MULTI {} EXACT 5 60 1 FORCE",
+        "RL.MULTI {} LEAK 5 1 60 1",
+        "RL.MULTI {} LEASE 5 60 some 1",
+        "RL.MULTI {} LEASE 5 60 new 1 FORCE",
+        "RL.RELEASE {} other",
+        "RL.REFUND {} 2",
+        "MEMORY USAGE {}",
+        "RL.INSPECT {}",
+    ] {
+        let reply = try_ask::<Value>(con, &line.replace("{}", key));
+        if let Err(error) = reply {
+            let text = error_text(&error);
+            assert!(!text.contains("internal"), "{line}: {text}");
+        }
+    }
+    // What is there can be saved and read again.
+    if let Some(payload) = try_ask::<Option<Vec<u8>>>(con, &format!("DUMP {key}")).unwrap() {
+        restore(con, "again", &payload).unwrap();
+        assert_eq!(
+            ask::<Vec<String>>(con, &format!("DEBUG DIGEST-VALUE {key}")),
+            ask::<Vec<String>>(con, "DEBUG DIGEST-VALUE again")
+        );
+    }
 }
 
 #[rstest]
@@ -97,14 +156,53 @@ fn every_flipped_bit_is_survived() {
             match restore(&mut con, "k", &sealed(damaged)) {
                 Ok(_) => {
                     taken += 1;
-                    for call in [
-                        ["SLIDE", "5", "60", "1", ""],
-                        ["BUCKET", "5", "1", "60", "1"],
-                    ] {
-                        let call: Vec<_> = call.iter().filter(|word| !word.is_empty()).collect();
-                        let _: RedisResult<Value> =
-                            redis::cmd("RL.MULTI").arg("k").arg(&call).query(&mut con);
-                    }
+                    use_it(&mut con, "k");
+                }
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(taken > 0 && refused > 0, "{taken} {refused}");
+    let _: String = redis::cmd("PING").query(&mut con).unwrap();
+}
+
+#[rstest]
+fn long_logs_and_lists_with_noise_in_them_are_survived() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let mut pipe = redis::pipe();
+    for n in 0..600 {
+        pipe.cmd("RL.EXACT")
+            .arg("log")
+            .arg(100_000)
+            .arg("1h")
+            .arg(n % 3 + 1);
+        pipe.cmd("RL.LEASE")
+            .arg("list")
+            .arg(100_000)
+            .arg("1h")
+            .arg(n);
+    }
+    pipe.exec(&mut con).unwrap();
+    let mut random = Random(31);
+    let (mut taken, mut refused) = (0, 0);
+    for key in ["log", "list"] {
+        let payload = dump(&mut con, key);
+        for _ in 0..1500 {
+            let mut damaged = payload.clone();
+            for _ in 0..=random.below(3) {
+                let at =
+                    STATE_AT + random.below((payload.len() - FOOTER - STATE_AT) as u64) as usize;
+                damaged[at] = match random.below(3) {
+                    0 => damaged[at] ^ (1 << random.below(8)),
+                    1 => random.below(256) as u8,
+                    _ => [0, 0x7f, 0x80, 0xff][random.below(4) as usize],
+                };
+            }
+            match restore(&mut con, "k", &sealed(damaged)) {
+                Ok(_) => {
+                    taken += 1;
+                    use_it(&mut con, "k");
                 }
                 Err(_) => refused += 1,
             }

@@ -216,6 +216,15 @@ fn read_only_scripts_may_peek_and_no_more(server: Server) {
 #[case::bucket("RL.BUCKET k 5 1 1h", "RL.BUCKET k 5 1 1h")]
 #[case::multi("PING", "RL.MULTI other SLIDE 5 1h 1 k BUCKET 5 1 1h 1")]
 #[case::forced("RL.SLIDE k 1 1h", "RL.SLIDE k 1 1h 1 FORCE")]
+#[case::precise("RL.SLIDE k 5 1h 1 PRECISION 4", "RL.SLIDE k 5 1h 1 PRECISION 4")]
+#[case::fixed("RL.FIXED k 5 3650d", "RL.FIXED k 5 3650d")]
+#[case::exact("RL.EXACT k 5 1h", "RL.EXACT k 5 1h")]
+#[case::leak("RL.LEAK k 5 1 1h", "RL.LEAK k 5 1 1h")]
+#[case::lease("RL.LEASE k 5 1h a", "RL.LEASE k 5 1h b")]
+#[case::renewed("RL.LEASE k 5 1h a", "RL.LEASE k 5 1h a")]
+#[case::released("RL.MULTI k LEASE 5 1h a 1", "RL.RELEASE k a")]
+#[case::refunded("RL.EXACT k 5 1h 2", "RL.REFUND k 1")]
+#[case::all_refunded("RL.SLIDE k 5 1h", "RL.REFUND k 1")]
 fn an_allowed_call_of_another_client_breaks_a_watch(
     server: Server,
     #[case] before: &str,
@@ -234,4 +243,63 @@ fn an_allowed_call_of_another_client_breaks_a_watch(
     assert_eq!(exec_after("PING"), Value::Array(vec![Value::Int(1)]));
     assert_eq!(exec_after(call), Value::Nil);
     assert_eq!(ask::<i64>(&mut other, "GET done"), 1);
+}
+
+#[rstest]
+fn every_command_works_in_a_transaction_and_in_a_script(server: Server) {
+    let mut con = server.connect();
+    let lines = [
+        "RL.FIXED f 5 3650d 2",
+        "RL.EXACT x 5 1h 2",
+        "RL.EXACT x 5 1h 4",
+        "RL.LEAK l 5 1 1h 2",
+        "RL.LEASE h 5 1h a 2",
+        "RL.LEASE h 5 1h a 3",
+        "RL.SLIDE p 5 1h 2 PRECISION 3",
+        "RL.MULTI f FIXED 5 3650d 1 x EXACT 5 1h 1 l LEAK 5 1 1h 1 h LEASE 5 1h b 1 p SLIDE 5 1h 1 PRECISION 3",
+    ];
+    let allowed = [1, 1, 0, 1, 1, 1, 1, 1].map(Value::Int);
+    let replies = transaction(&mut con, &lines).unwrap();
+    assert_eq!(
+        replies.iter().map(first_of).cloned().collect::<Vec<_>>(),
+        allowed
+    );
+    let given = transaction(
+        &mut con,
+        &["RL.REFUND x 1", "RL.RELEASE h b", "RL.RELEASE h b"],
+    );
+    let given: Vec<_> = given.unwrap().into_iter().map(Result::unwrap).collect();
+    assert_eq!(given, [1, 1, 0].map(Value::Int));
+
+    ask::<()>(&mut con, "FLUSHALL");
+    for (line, allowed) in lines.iter().zip(allowed) {
+        let words: Vec<_> = line.split(' ').map(|word| format!("'{word}'")).collect();
+        let script = format!("return redis.call({})[1]", words.join(", "));
+        assert_eq!(eval::<Value>(&mut con, &script, &[]), allowed, "{line}");
+    }
+    let script = "local shown = redis.call('RL.INSPECT', KEYS[1])
+        return {redis.call('RL.REFUND', KEYS[1], 9), shown[2], redis.call('RL.INSPECT', KEYS[1])}";
+    let (given, algorithm, gone): (i64, String, Option<String>) = eval(&mut con, script, &["x"]);
+    assert_eq!((given, algorithm.as_str(), gone), (3, "EXACT", None));
+}
+
+#[rstest]
+fn many_calls_of_one_transaction_are_counted_apart(server: Server) {
+    // They may all have the same time.
+    let mut con = server.connect();
+    for line in [
+        "RL.EXACT k 1000 1h 3",
+        "RL.LEAK l 1000 1 1h 3",
+        "RL.SLIDE s 1000 1h 3 PRECISION 64",
+    ] {
+        let replies = transaction(&mut con, &vec![line; 400]).unwrap();
+        let allowed = replies
+            .iter()
+            .filter(|reply| first_of(reply) == &Value::Int(1))
+            .count();
+        assert_eq!(allowed, 333, "{line}");
+    }
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 500"), 500);
+    let left: Five = ask(&mut con, "RL.PEEK k EXACT 1000 1h 0");
+    assert_eq!(left.2, 501);
 }

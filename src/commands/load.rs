@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use rl_core::{Error, Next, parse};
+use rl_core::{Error, Next, State, parse};
 
 use crate::failure::Failure;
 use crate::redis::{Args, Argument, Command, Context, Docs, Key};
@@ -55,7 +55,12 @@ impl Command for Load {
                 key.delete();
             }
             key.store(next)?;
-            key.expire_at(expire_at_ms);
+            // No call leaves nothing behind, but a forged step may.
+            if key.state().is_some_and(State::is_empty) {
+                key.delete();
+            } else {
+                key.expire_at(expire_at_ms);
+            }
             ctx.replicate_verbatim();
             ctx.signal_modified(name);
         }

@@ -1,4 +1,4 @@
-/* Preloaded into a server by tests/clock.rs: adds the seconds in a mapped file to the real time.
+/* Preloaded into a server by tests/support/clock.rs: the time is what a mapped file says, in microseconds.
  * (libfaketime deadlocks with servers built on jemalloc.) */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -10,20 +10,24 @@
 #include <time.h>
 #include <unistd.h>
 
-static volatile int64_t *offset;
+static volatile int64_t *now_us;
 
-__attribute__((constructor)) static void map_offset(void) {
+__attribute__((constructor)) static void map_clock(void) {
     const char *path = getenv("RL_TEST_CLOCK");
     int fd = path ? open(path, O_RDONLY) : -1;
     if (fd < 0) _exit(97);
-    void *page = mmap(NULL, sizeof(*offset), PROT_READ, MAP_SHARED, fd, 0);
+    void *page = mmap(NULL, sizeof(*now_us), PROT_READ, MAP_SHARED, fd, 0);
     if (page == MAP_FAILED) _exit(98);
-    offset = page;
+    now_us = page;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *time) {
     int result = syscall(SYS_clock_gettime, clock, time);
-    if (result == 0 && clock == CLOCK_REALTIME && offset) time->tv_sec += *offset;
+    if (result == 0 && clock == CLOCK_REALTIME && now_us) {
+        int64_t us = *now_us;
+        time->tv_sec = us / 1000000;
+        time->tv_nsec = us % 1000000 * 1000;
+    }
     return result;
 }
 

@@ -188,6 +188,12 @@ macro_rules! algorithms {
                 match self { $(Self::$word(_) => 0,)+ $(Self::$live(state) => state.heap_bytes(),)+ }
             }
 
+            /// Whether a live state holds nothing any more. No call leaves one behind, but a forged step may.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                match self { $(Self::$word(_) => false,)+ $(Self::$live(state) => state.is_empty(),)+ }
+            }
+
             /// How many pieces of memory a state takes to free.
             #[must_use]
             pub fn pieces(&self) -> usize {
