@@ -285,13 +285,12 @@ impl Budget {
         }
         // A chunk that the server has counted must not be lost because its caller has gone or was impatient.
         let (answer, answered) = oneshot::channel();
+        let mut answer = Answer(Some(answer));
         let (budget, held_by) = (Arc::clone(self), Arc::clone(shared));
         let cost = check.cost;
         server.runtime.spawn(async move {
-            let taken = budget.take(&held_by, chunk, cost).await;
-            let admitted = matches!(&taken, Ok(decision) if decision.allowed);
-            if answer.send(taken).is_err() && admitted {
-                budget.purse.lock().units += cost;
+            if let Err(failure) = budget.take(&held_by, chunk, cost, &mut answer).await {
+                answer.give(Err(failure));
             }
             if let Some((rest, until_us)) = expired {
                 budget.give_back(&held_by, rest, until_us).await;
@@ -306,7 +305,13 @@ impl Budget {
     }
 
     /// Asks for a chunk, or if that is not to be had, for the cost of the call; puts the rest into the purse.
-    async fn take(&self, shared: &Shared, chunk: u64, cost: u64) -> Result<Decision, Failure> {
+    async fn take(
+        &self,
+        shared: &Shared,
+        chunk: u64,
+        cost: u64,
+        answer: &mut Answer,
+    ) -> Result<(), Failure> {
         let server = &shared.server;
         let mut call = script::TAKE.on([&*self.key].into_iter());
         call.arg(self.terms.applied.command());
@@ -327,7 +332,8 @@ impl Budget {
         };
         if !told.allowed {
             shared.denied.learn(&self.key, &self.limit, cost, &told);
-            return Ok(told);
+            answer.give(Ok(told));
+            return Ok(());
         }
         server.metrics.taken.increment(taken);
         server.metrics.spent.increment(cost);
@@ -352,10 +358,15 @@ impl Budget {
             taken,
             next: taken,
         };
-        Ok(Decision {
+        let decision = Decision {
             source: Source::Redis,
             ..purse.decision(asked)
-        })
+        };
+        // While the purse is locked: what a caller who has gone leaves behind belongs to this chunk and no other.
+        if !answer.give(Ok(decision)) {
+            purse.units += cost;
+        }
+        Ok(())
     }
 
     async fn give_back_when_expired(&self, shared: &Shared) {
@@ -381,6 +392,17 @@ impl Budget {
             let returned = u64::from_redis_value(reply).unwrap_or(0);
             server.metrics.returned.increment(returned);
         }
+    }
+}
+
+/// Where the caller waits for its decision.
+struct Answer(Option<oneshot::Sender<Result<Decision, Failure>>>);
+
+impl Answer {
+    /// Whether someone was there to take it.
+    fn give(&mut self, decision: Result<Decision, Failure>) -> bool {
+        let waiting = self.0.take();
+        waiting.is_some_and(|waiting| waiting.send(decision).is_ok())
     }
 }
 

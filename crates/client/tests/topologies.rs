@@ -163,9 +163,11 @@ async fn a_failover_by_sentinel() {
     assert_eq!(sync, 1);
 
     primary.kill();
+    let killed = std::time::Instant::now();
     let during = limiter.check("k", limit(), 1).await.unwrap();
     assert_eq!(during.source, Source::FailClosed);
     eventually("the replica takes over", || limiter.health().ready).await;
+    println!("failed over after {:?}", killed.elapsed());
     let after = limiter.check("k", limit(), 1).await.unwrap();
     assert_eq!(
         (after.source, after.remaining),
