@@ -48,6 +48,7 @@ doc: deps ## build the API documentation
 bench: build ## compare with INCR, Lua and (RL_BENCH_PEER=libredis_cell.so) redis-cell; writes docs/benchmarks.md
 	cargo bench -p rl-core
 	cargo bench --bench server -- $(BENCH)
+	RL_MODULE=$(MODULE) cargo bench -p rl-client --bench limiter --bench failures -- $(BENCH)
 
 instructions: build ## count instructions per call, and compare with benches/instructions.txt
 	@scripts/install-deps valgrind

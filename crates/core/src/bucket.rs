@@ -121,12 +121,12 @@ impl State {
 
     /// Takes units off the debt as it stood when it was stored: how much of it has flowed back since
     /// depends on the rate, which the next call brings.
-    pub(crate) fn refund(&self, _now_us: u64, units: u64) -> (u64, Option<Self>) {
-        let owed = to_u64(div_ceil(self.debt, self.period_us));
+    pub(crate) fn refund(&self, now_us: u64, units: u64) -> (u64, Option<Self>) {
+        let owed = self.owed_at_most(now_us);
         let given = units.min(owed);
         let back = u128::from(given) * u128::from(self.period_us);
         let debt = self.debt.saturating_sub(back);
-        if debt == 0 {
+        if debt == 0 || given == owed {
             return (given, None);
         }
         // The rest drains in its share of the time, to which whole seconds add at most one.
@@ -145,18 +145,26 @@ impl State {
     }
 
     pub(crate) fn inspect(&self, now_us: u64) -> Vec<Field> {
-        // The rate is not stored. The key expires at most a second after the debt is gone, so what is left of
-        // its time says how much is left of the debt, at most.
-        let expire_at_us = self.expire_at_ms() * 1000;
-        let whole = expire_at_us.saturating_sub(self.stamp_us).max(1);
-        let left = expire_at_us.saturating_sub(now_us).min(whole);
         let debt = to_u64(div_ceil(self.debt, self.period_us));
         vec![
             Field::ms("period_ms", self.period_us),
             Field::ms("stored_at_ms", self.stamp_us),
             Field::number("debt_then", debt),
-            Field::number("used", to_u64(mul_div_ceil(debt, left, whole))),
+            Field::number("used", self.owed_at_most(now_us)),
         ]
+    }
+
+    /// The rate is not stored. But the key expires within a second of the moment at which nothing is owed any more,
+    /// so what is left of its time says how much is left of the debt, at most.
+    fn owed_at_most(&self, now_us: u64) -> u64 {
+        let expire_at_us = self.expire_at_ms() * 1000;
+        let whole = expire_at_us.saturating_sub(self.stamp_us).max(1);
+        let left = expire_at_us.saturating_sub(now_us).min(whole);
+        let debt = to_u64(div_ceil(self.debt, self.period_us));
+        match self.expires_in_s {
+            FOR_EVER_S => debt,
+            _ => to_u64(mul_div_ceil(debt, left, whole)),
+        }
     }
 
     pub(crate) fn decode(fields: Fields) -> Result<Self, Error> {

@@ -45,7 +45,7 @@ pub struct Outcome<S> {
     /// The answer to the caller.
     pub decision: Decision,
     /// What to store if the call is committed. `None` when there is nothing to write: a cost of 0, or
-    /// a denial (but for a clock that stepped back or a rate that was lowered, once each).
+    /// a denial (but for a clock that stepped back, a rate that was lowered or an EXACT window that grew, once each).
     pub next: Option<S>,
     /// The key's expiry, if `next` is stored.
     pub expiry: Expiry,

@@ -103,7 +103,9 @@ impl Pair {
             ..seen
         };
         let in_use = left.current > 0 || left.previous > 0;
-        (newest + older, in_use.then_some(left))
+        // Of units that have faded in part, no more is given back than is in use.
+        let given = (newest + older).min(seen.used(now_us));
+        (given, in_use.then_some(left))
     }
 
     pub(super) fn inspect(&self, now_us: u64) -> Vec<Field> {

@@ -116,13 +116,16 @@ impl Parts {
 
     pub(super) fn refund(&self, now_us: u64, units: u64) -> (u64, Option<Self>) {
         let mut left = self.at(now_us);
+        let used = left.used(now_us);
         let mut owed = units;
         for count in &mut left.counts {
             let given = owed.min(*count);
             *count -= given;
             owed -= given;
         }
-        (units - owed, (!left.is_idle()).then_some(left))
+        // As with two counters: of units that have faded in part, no more is given back than is in use.
+        let given = (units - owed).min(used);
+        (given, (!left.is_idle()).then_some(left))
     }
 
     pub(super) fn inspect(&self, now_us: u64) -> Vec<Field> {

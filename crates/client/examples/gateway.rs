@@ -1,0 +1,119 @@
+//! A small API behind limits, to try with curl.
+//!
+//! ```sh
+//! make run &                                        # a server with the module on port 6379
+//! cargo run -p rl-client --example gateway          # REDIS_URL and LISTEN choose other addresses
+//! curl -i localhost:8080/search?q=rust -H 'x-api-key: acme' -H 'x-user: alice'
+//! ```
+//!
+//! | route | cost | when the server is away |
+//! |---|---|---|
+//! | `GET /items` | 1 | open |
+//! | `GET /search` | 5 | a fifth of each limit |
+//! | `POST /login` | 1, by address and account | closed |
+//! | `GET /health`, `/ready`, `/metrics` | free | |
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use axum::Router;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::StatusCode;
+use axum::routing::{get, post};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use rl_client::http::{RateLimitLayer, Rules, ip_key};
+use rl_client::{FailureMode, HOUR, Limit, Limiter, MINUTE, tagged};
+
+const BY_ADDRESS: Limit = Limit::slide(300, MINUTE);
+const BY_API_KEY: Limit = Limit::slide(1000, MINUTE);
+const BY_USER: Limit = Limit::bucket(20, 60, MINUTE);
+const LOGINS_BY_ADDRESS: Limit = Limit::slide(20, HOUR);
+const LOGINS_BY_ACCOUNT: Limit = Limit::slide(5, HOUR);
+
+/// The limits of a request: loose by address, wider by API key, narrow by user, all in one call.
+fn limits(request: &Request) -> Rules {
+    let header = |name| {
+        request
+            .headers()
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+    };
+    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let address = ip_key(peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip()));
+    let user = header("x-user").unwrap_or("anonymous");
+
+    // The common tag keeps the keys of one call in one slot, should the server be a cluster.
+    let key = |kind: &str, name: &str| tagged("api", format_args!("{kind}:{name}"));
+    let (cost, mode) = match request.uri().path() {
+        "/items" => (1, FailureMode::Open),
+        "/search" => (5, FailureMode::Local { share: 0.2 }),
+        "/login" => {
+            return Rules::new()
+                .limit(
+                    "login-address",
+                    key("login-ip", &address),
+                    LOGINS_BY_ADDRESS,
+                    1,
+                )
+                .limit(
+                    "login-account",
+                    key("login-user", user),
+                    LOGINS_BY_ACCOUNT,
+                    1,
+                )
+                .on_failure(FailureMode::Closed);
+        }
+        _ => return Rules::none(),
+    };
+    let rules = Rules::new()
+        .limit("address", key("ip", &address), BY_ADDRESS, cost)
+        .limit("user", key("user", user), BY_USER, cost)
+        .on_failure(mode);
+    match header("x-api-key") {
+        Some(api_key) => rules.limit("api-key", key("key", api_key), BY_API_KEY, cost),
+        None => rules,
+    }
+}
+
+/// Whether this node should get traffic.
+async fn ready(State(limiter): State<Limiter>) -> (StatusCode, String) {
+    let health = limiter.health();
+    let status = match health.ready {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, format!("{health:?}\n"))
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let default_level =
+        tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or("info".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(default_level)
+        .init();
+    // Before the limiter: it takes its handles once.
+    let prometheus = PrometheusBuilder::new().install_recorder()?;
+
+    let redis = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379/".into());
+    // A gateway starts whether or not its server is there.
+    let limiter = Limiter::builder(redis).build_lazy()?;
+    let layer =
+        RateLimitLayer::new(limiter.clone(), limits).doc_url("https://example.com/docs/limits");
+
+    let app = Router::new()
+        .route("/items", get(|| async { "one, two, three\n" }))
+        .route("/search", get(|| async { "found nothing\n" }))
+        .route("/login", post(|| async { "welcome\n" }))
+        .layer(layer)
+        .route("/health", get(|| async { "ok\n" }))
+        .route("/ready", get(ready))
+        .route("/metrics", get(move || async move { prometheus.render() }))
+        .with_state(limiter);
+
+    let address = std::env::var("LISTEN").unwrap_or("127.0.0.1:8080".into());
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    tracing::info!("listening on http://{}", listener.local_addr()?);
+    let service = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, service).await?;
+    Ok(())
+}

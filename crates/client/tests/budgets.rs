@@ -1,0 +1,326 @@
+//! Budgets: mostly local decisions, and never one admission over.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use rl_client::{HOUR, Limit, Limiter, MINUTE, SECOND, Source};
+use support::{CALM, Server, eventually, remaining};
+use tokio::task::JoinSet;
+
+struct Tally {
+    admitted: u64,
+    decided: u64,
+    local: u64,
+}
+
+/// `nodes` limiters of their own, each with a few tasks, calling until `enough`.
+async fn storm(
+    server: &Server,
+    nodes: usize,
+    limit: &Limit,
+    cost: u64,
+    enough: impl Fn(u64) -> bool + Clone + Send + 'static,
+) -> Tally {
+    let mut tasks = JoinSet::new();
+    for _ in 0..nodes {
+        let limiter = server.limiter().build().await.unwrap().budgeted();
+        for _ in 0..3 {
+            let (limiter, limit, enough) = (limiter.clone(), limit.clone(), enough.clone());
+            tasks.spawn(async move {
+                let mut tally = Tally {
+                    admitted: 0,
+                    decided: 0,
+                    local: 0,
+                };
+                while !enough(tally.decided) {
+                    let decision = limiter.check("hot", limit.clone(), cost).await.unwrap();
+                    tally.decided += 1;
+                    tally.admitted += if decision.allowed { cost } else { 0 };
+                    tally.local += u64::from(decision.source.is_local());
+                    assert!(!decision.source.is_fallback(), "{decision:?}");
+                    // A request takes a while.
+                    tokio::time::sleep(Duration::from_micros(500)).await;
+                }
+                tally
+            });
+        }
+    }
+    let all = tasks.join_all().await;
+    Tally {
+        admitted: all.iter().map(|tally| tally.admitted).sum(),
+        decided: all.iter().map(|tally| tally.decided).sum(),
+        local: all.iter().map(|tally| tally.local).sum(),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twenty_nodes_decide_locally_and_admit_not_one_too_many() {
+    let server = Server::start();
+    let limit = Limit::slide(10_000, HOUR);
+    let tally = storm(&server, 20, &limit, 1, |decided| decided >= 400).await;
+    assert_eq!(tally.decided, 24_000);
+    let share = tally.local as f64 / tally.decided as f64;
+    println!(
+        "{} of {} decisions local ({:.1} %), {} of 10000 admitted, {} calls",
+        tally.local,
+        tally.decided,
+        share * 100.0,
+        tally.admitted,
+        server.calls("evalsha")
+    );
+    assert!(share >= 0.85, "{share}");
+    assert!(tally.admitted <= 10_000, "{} admitted", tally.admitted);
+    // Units of others' chunks are missing until they are given back, so a few may go unused here.
+    assert!(tally.admitted >= 9_500, "{} admitted", tally.admitted);
+}
+
+/// A limit that the calls do not reach: everything passes, and the count is exact once the rest has come back.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_unused_is_given_back() {
+    let server = Server::start();
+    let limit = Limit::slide(100_000, HOUR);
+    let tally = storm(&server, 5, &limit, 2, |decided| decided >= 300).await;
+    assert_eq!(tally.admitted, tally.decided * 2);
+    assert!(tally.local as f64 / tally.decided as f64 > 0.85);
+    eventually("the rest is given back", || {
+        remaining(&server, "hot", "SLIDE 100000 3600") == 100_000 - tally.admitted
+    })
+    .await;
+}
+
+/// Windows that end again and again, with nodes that hold chunks across every end: in none of them is more admitted
+/// than the limit, by the time of the admission.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_fixed_window_is_overdrawn() {
+    let server = Server::start();
+    let window = Duration::from_millis(400);
+    let limit = Limit::fixed(300, window);
+    let mut tasks = JoinSet::new();
+    let start = Instant::now();
+    let offset_us = server_clock_offset_us(&server, start);
+    for _ in 0..6 {
+        let limiter = server.limiter().build().await.unwrap().budgeted();
+        let limit = limit.clone();
+        tasks.spawn(async move {
+            let mut admitted = Vec::new();
+            while start.elapsed() < Duration::from_secs(4) {
+                let asked = start.elapsed();
+                if limiter
+                    .check("hot", limit.clone(), 1)
+                    .await
+                    .unwrap()
+                    .allowed
+                {
+                    admitted.push((asked, start.elapsed()));
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            admitted
+        });
+    }
+    let window_us = window.as_micros() as i64;
+    let mut counts = std::collections::BTreeMap::<i64, u64>::new();
+    for (asked, answered) in tasks.join_all().await.into_iter().flatten() {
+        let at = |time: Duration| (time.as_micros() as i64 + offset_us).div_euclid(window_us);
+        // One that spans an end belongs to either side.
+        if at(asked) == at(answered) {
+            *counts.entry(at(asked)).or_default() += 1;
+        }
+    }
+    assert!(counts.len() >= 5, "{counts:?}");
+    assert!(counts.values().all(|&count| count <= 300), "{counts:?}");
+    assert!(
+        counts.values().any(|&count| count > 200),
+        "the windows were in use: {counts:?}"
+    );
+}
+
+/// What to add to the time since `start` to get the server's Unix time. On one machine the clock is the same.
+fn server_clock_offset_us(server: &Server, start: Instant) -> i64 {
+    let (seconds, micros): (i64, i64) = server.run("TIME", &[]);
+    seconds * 1_000_000 + micros - start.elapsed().as_micros() as i64
+}
+
+/// Every burst of admissions fits the bucket: in any span of time no more than capacity plus what flows in.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_bucket_is_overdrawn() {
+    let server = Server::start();
+    let (capacity, refill) = (200_u64, 400_u64);
+    let limit = Limit::bucket(capacity, refill, SECOND);
+    let start = Instant::now();
+    let mut tasks = JoinSet::new();
+    for _ in 0..6 {
+        let limiter = server.limiter().build().await.unwrap().budgeted();
+        let limit = limit.clone();
+        tasks.spawn(async move {
+            let mut admitted = Vec::new();
+            // Bursts, in between which the bucket fills; chunks are held across.
+            while start.elapsed() < Duration::from_secs(4) {
+                for _ in 0..40 {
+                    let asked = start.elapsed();
+                    let decision = limiter.check("hot", limit.clone(), 1).await.unwrap();
+                    if decision.allowed {
+                        admitted.push((asked, start.elapsed(), decision.source));
+                    }
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(400)).await;
+            }
+            admitted
+        });
+    }
+    let mut admitted: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    let local = admitted
+        .iter()
+        .filter(|(_, _, source)| *source == Source::Budget)
+        .count();
+    assert!(
+        local * 4 > admitted.len(),
+        "{local} of {} local",
+        admitted.len()
+    );
+    // A span from one call's asking to another's answer holds all calls between; it is longer than between their
+    // admissions, so the bound on it is the weaker one, and still must hold.
+    admitted.sort_by_key(|&(asked, ..)| asked);
+    let asked: Vec<Duration> = admitted.iter().map(|&(asked, ..)| asked).collect();
+    let mut answered: Vec<Duration> = admitted.iter().map(|&(_, answered, _)| answered).collect();
+    answered.sort();
+    for (first, &from) in asked.iter().enumerate().step_by(7) {
+        for (last, &to) in answered.iter().enumerate().skip(first).step_by(7) {
+            let within = (last + 1).saturating_sub(first) as f64;
+            let bound = capacity as f64 + (to.saturating_sub(from)).as_secs_f64() * refill as f64;
+            assert!(
+                within <= bound + 1.0,
+                "{within} from {from:?} to {to:?}, at most {bound}"
+            );
+        }
+    }
+    assert!(
+        admitted.len() > 600,
+        "the bucket flowed: {}",
+        admitted.len()
+    );
+}
+
+/// A server that stalls with a refund under way must not credit it to a window that it does not belong to.
+#[tokio::test]
+async fn a_late_refund_is_not_taken() {
+    let server = Server::start();
+    let limiter = server.limiter().build().await.unwrap().budgeted();
+    let limit = Limit::slide(1000, 2 * SECOND);
+    // The purse fills: chunks double while they are used up at once.
+    for _ in 0..40 {
+        assert!(
+            limiter
+                .check("hot", limit.clone(), 1)
+                .await
+                .unwrap()
+                .allowed
+        );
+    }
+    server.pause();
+    // The refund is sent into the stall, at the end of the chunk's life; the window ends before the server wakes.
+    tokio::time::sleep(Duration::from_millis(2600)).await;
+    server.resume();
+    let other = server.limiter().build().await.unwrap();
+    let full = other.check("hot", limit.clone(), 0).await.unwrap();
+    // All 40, and the rest of the chunk, are in the previous window; nothing may have been taken off the current one.
+    assert!(full.allowed);
+    let taken: Vec<redis::Value> = server.run("RL.PEEK", &["hot", "SLIDE", "1000", "2", "0"]);
+    assert!(!taken.is_empty());
+    assert_eq!(server.calls("rl.refund"), 0, "too late");
+}
+
+#[tokio::test]
+async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
+    let server = Server::start();
+    let limit = Limit::fixed(1000, SECOND);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let url = server.url();
+    // A runtime of its own that ends at once: nothing is given back.
+    let node = std::thread::spawn(move || {
+        runtime.block_on(async {
+            let limiter = Limiter::builder(url)
+                .timeout(CALM)
+                .build()
+                .await
+                .unwrap()
+                .budgeted();
+            for _ in 0..20 {
+                limiter
+                    .check("hot", Limit::fixed(1000, SECOND), 1)
+                    .await
+                    .unwrap();
+            }
+        });
+        runtime.shutdown_background();
+    });
+    node.join().unwrap();
+    let survivor = server.limiter().build().await.unwrap();
+    eventually("the window moves on", || {
+        remaining(&server, "hot", "FIXED 1000 1") == 1000
+    })
+    .await;
+    assert!(survivor.check("hot", limit, 1000).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn budgets_are_given_back_before_a_shutdown() {
+    let server = Server::start();
+    let limiter = server
+        .limiter()
+        .budgets(100, MINUTE)
+        .build()
+        .await
+        .unwrap()
+        .budgeted();
+    let limit = Limit::slide(10_000, HOUR);
+    for _ in 0..20 {
+        limiter.check("hot", limit.clone(), 1).await.unwrap();
+    }
+    assert!(
+        remaining(&server, "hot", "SLIDE 10000 3600") < 9_980,
+        "something is held"
+    );
+    limiter.give_back_budgets().await;
+    assert_eq!(remaining(&server, "hot", "SLIDE 10000 3600"), 9_980);
+    assert!(limiter.check("hot", limit, 1).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn limits_without_budgets_work_all_the_same() {
+    let server = Server::start();
+    let limiter = server.limiter().build().await.unwrap().budgeted();
+    for (key, limit) in [
+        ("exact", Limit::exact(5, HOUR)),
+        ("leak", Limit::leak(5, 1, HOUR)),
+        ("tiny", Limit::bucket(5, 1000, SECOND)),
+    ] {
+        for _ in 0..5 {
+            let decision = limiter.check(key, limit.clone(), 1).await.unwrap();
+            assert!(
+                decision.allowed && decision.source == Source::Redis,
+                "{key}"
+            );
+        }
+    }
+    let lua = Server::bare(&[]);
+    let limiter = lua.limiter().build().await.unwrap().budgeted();
+    for _ in 0..5 {
+        let decision = limiter.check("k", Limit::slide(5, HOUR), 1).await.unwrap();
+        assert!(decision.allowed && decision.source == Source::Redis);
+    }
+    assert!(
+        !limiter
+            .check("k", Limit::slide(5, HOUR), 1)
+            .await
+            .unwrap()
+            .allowed
+    );
+}
