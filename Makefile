@@ -5,7 +5,7 @@ SECONDS ?= 20
 MODULE := target/release/librl.so
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build run test lint doc bench instructions fuzz clean
+.PHONY: help deps build run test test-containers test-clients test-matrix soak memcheck lint doc bench instructions fuzz clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,21 @@ run: build ## start a server with the module (PORT=6379, ARGS="further server op
 test: deps ## run the whole suite (REDIS_SERVER=path chooses the server)
 	cargo build --lib
 	RL_MODULE=target/debug/librl.so cargo test --workspace
+
+test-containers: deps ## images, suite, failures and clients in containers (STEPS=failures for some, FULL=1 for every server; needs Docker)
+	@scripts/test-containers $(STEPS)
+
+test-clients: deps ## the examples of docs/clients, in six languages, on a cluster
+	@scripts/test-clients
+
+test-matrix: deps ## the whole suite on other servers (SERVERS="/path/to/redis-server …")
+	@scripts/test-matrix $(SERVERS)
+
+soak: deps ## every command on a million keys for ten minutes (SOAK_SECONDS=600 SOAK_KEYS=1000000; needs Docker)
+	@scripts/soak
+
+memcheck: deps ## run the module under valgrind (MEMCHECK=short for half a minute)
+	@scripts/memcheck $(MEMCHECK)
 
 lint: deps ## check format and lints
 	cargo fmt --all --check

@@ -12,6 +12,8 @@ pub(crate) enum Failure {
         holds: Algorithm,
         asked: Algorithm,
     },
+    /// The whole error line, code first.
+    Text(&'static str),
     Error(Error),
 }
 
@@ -33,6 +35,7 @@ impl Failure {
                 asked.name(),
                 ": use another key, or DEL this one",
             ]),
+            Self::Text(text) => ctx.reply_error(&[text]),
             Self::Error(error) => ctx.reply_error(&[error.message()]),
         }
     }

@@ -13,6 +13,7 @@
 //! | `RL.REFUND key cost` | gives back | `commands/refund.rs` |
 //! | `RL.RELEASE key holder` | lets go of a lease | `commands/release.rs` |
 //! | `RL.INSPECT key` | what a key holds, for a person | `commands/inspect.rs` |
+//! | `CL.THROTTLE key max_burst count period [quantity]` | redis-cell's, if asked for | `commands/throttle.rs` |
 //! | `RL.LOAD key expire-at-ms blob` | internal: replication and AOF | `commands/load.rs` |
 //!
 //! A request enters at `redis/command.rs`, is parsed in its file under `commands/`, takes the one path in
@@ -37,6 +38,7 @@ use rl_core::Error;
 use commands::{
     bucket::Bucket, exact::Exact, fixed::Fixed, inspect::Inspect, leak::Leak, lease::Lease,
     load::Load, multi::Multi, peek::Peek, refund::Refund, release::Release, slide::Slide,
+    throttle::Throttle,
 };
 use redis::{Context, add_acl_category, create_types, register, register_info};
 
@@ -47,7 +49,7 @@ const VERSION: &CStr =
         Err(_) => c"",
     };
 
-fn load(ctx: &Context) -> Result<(), Error> {
+fn load(ctx: &Context, arguments: &Arguments) -> Result<(), Error> {
     ctx.set_options();
     create_types(ctx)?;
     add_acl_category(ctx)?;
@@ -63,17 +65,46 @@ fn load(ctx: &Context) -> Result<(), Error> {
     register::<Release>(ctx)?;
     register::<Inspect>(ctx)?;
     register::<Load>(ctx)?;
+    if arguments.throttle_compat {
+        register::<Throttle>(ctx)?;
+    }
     register_info(ctx);
     replicate::init(ctx);
     Ok(())
 }
 
-fn init(ctx: &LoadContext, args: &[RedisString]) -> Status {
-    if !args.is_empty() {
-        ctx.log_warning("rl takes no module arguments: remove those behind its path");
-        return Status::Err;
+/// Words behind the module's path: pairs of a name and a value.
+#[derive(Default)]
+struct Arguments {
+    /// Whether to register CL.THROTTLE.
+    throttle_compat: bool,
+}
+
+impl Arguments {
+    fn parse(words: &[RedisString]) -> Option<Self> {
+        let mut arguments = Self::default();
+        for pair in words.chunks(2) {
+            let [name, value] = pair else { return None };
+            let yes = match value.as_slice() {
+                b"yes" => true,
+                b"no" => false,
+                _ => return None,
+            };
+            match name.as_slice() {
+                b"throttle-compat" => arguments.throttle_compat = yes,
+                _ => return None,
+            }
+        }
+        Some(arguments)
     }
-    match load(&Context::from_load(ctx)) {
+}
+
+fn init(ctx: &LoadContext, args: &[RedisString]) -> Status {
+    let Some(arguments) = Arguments::parse(args) else {
+        ctx.log_warning("rl takes one module argument: throttle-compat yes|no");
+        return Status::Err;
+    };
+    match load(&Context::from_load(ctx), &arguments) {
         Ok(()) => Status::Ok,
         Err(_) => {
             ctx.log_warning("rl could not be registered: is another module using its names?");

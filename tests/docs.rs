@@ -81,7 +81,8 @@ fn every_example_answers_what_its_page_says() {
         let page = fs::read_to_string(&path).unwrap();
         let examples = examples(&page);
         assert!(!examples.is_empty(), "{} has no example", path.display());
-        let server = Server::start();
+        // CL.THROTTLE is there only if asked for.
+        let server = Server::with_arguments(&["throttle-compat", "yes"]);
         let mut con = server.connect();
         for (call, expected) in examples {
             let mut words = call.split_whitespace();

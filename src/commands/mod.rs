@@ -13,3 +13,4 @@ pub(crate) mod refund;
 pub(crate) mod release;
 mod single;
 pub(crate) mod slide;
+pub(crate) mod throttle;

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::slice;
 
 use redis_module::raw::{self, *};
 use rl_core::{Algorithm, Error, Next, State};
@@ -172,6 +173,23 @@ impl Key {
         }
         self.held = new;
         Ok(())
+    }
+
+    /// The number that the key holds, if it is a plain string and holds one.
+    pub(crate) fn number(&self) -> Option<u64> {
+        let mut len = 0;
+        // SAFETY: the key is open, and its bytes are not kept beyond this function, in which nothing writes.
+        let bytes = unsafe {
+            if api!(RedisModule_KeyType)(self.raw) != REDISMODULE_KEYTYPE_STRING as c_int {
+                return None;
+            }
+            let bytes = api!(RedisModule_StringDMA)(self.raw, &mut len, REDISMODULE_READ as c_int);
+            if bytes.is_null() {
+                return None;
+            }
+            slice::from_raw_parts(bytes.cast::<u8>(), len)
+        };
+        std::str::from_utf8(bytes).ok()?.parse().ok()
     }
 
     /// Deletes the key; `false` if there was none.

@@ -68,6 +68,18 @@ pub fn knows(directive: &str) -> bool {
     known.iter().any(|name| name == directive)
 }
 
+/// What every server is started with.
+pub fn basics() -> Vec<&'static str> {
+    // A replica need not wait for others to join its copy.
+    let mut all = vec!["save", "", "repl-diskless-sync-delay", "0"];
+    for directive in ["enable-debug-command", "enable-module-command"] {
+        if knows(directive) {
+            all.extend([directive, "yes"]);
+        }
+    }
+    all
+}
+
 impl Server {
     /// A server with the module loaded and nothing saved.
     pub fn start() -> Self {
@@ -80,16 +92,19 @@ impl Server {
     }
 
     pub fn with_env(config: &[&str], env: &[(&str, &str)]) -> Self {
-        // A replica need not wait for others to join its copy.
-        let mut all = vec!["save", "", "repl-diskless-sync-delay", "0"];
-        for directive in ["enable-debug-command", "enable-module-command"] {
-            if knows(directive) {
-                all.extend([directive, "yes"]);
-            }
-        }
+        let mut all = basics();
         all.extend(["loadmodule", module().to_str().unwrap()]);
         all.extend(config);
         Self::start_bare(&all, env)
+    }
+
+    /// The same with arguments for the module.
+    pub fn with_arguments(arguments: &[&str]) -> Self {
+        let server = Self::start_bare(&basics(), &[]);
+        let mut words = vec!["LOAD", module().to_str().unwrap()];
+        words.extend(arguments);
+        let _: () = server.run("MODULE", &words);
+        server
     }
 
     /// A server without the module.

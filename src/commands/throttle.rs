@@ -1,0 +1,130 @@
+//! `CL.THROTTLE key max_burst count period [quantity]`: redis-cell's command and reply, on RL.BUCKET's engine.
+//! Registered only if the module is loaded with `throttle-compat yes`.
+
+use std::ffi::CStr;
+
+use rl_core::parse::{self, Options, Spec};
+use rl_core::{Error, Limit, MAX_COUNT, Mode, bucket};
+
+use crate::check::{self, Change, Request};
+use crate::failure::Failure;
+use crate::redis::{Arg, Args, Argument, Command, Context, Docs, Key};
+use crate::replicate;
+
+pub(crate) struct Throttle;
+
+impl Command for Throttle {
+    const NAME: &'static CStr = c"CL.THROTTLE";
+    const FLAGS: &'static CStr = c"write deny-oom fast";
+    const ACL: &'static str = "write fast";
+    const MIN_ARGS: usize = 5;
+    const MAX_ARGS: usize = 6;
+    const DOCS: Docs = Docs {
+        summary: c"Checks a call against a token bucket, as redis-cell does.",
+        complexity: c"O(1)",
+        since: c"0.1.0",
+        arguments: &[
+            Argument::KEY,
+            Argument::integer(c"max_burst"),
+            Argument::integer(c"count"),
+            Argument::integer(c"period"),
+            Argument::integer(c"quantity").optional(),
+        ],
+    };
+
+    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+        let rate = Rate::parse(args).map_err(explain)?;
+        let request = Request {
+            name: args.get(1),
+            spec: rate.spec,
+        };
+        let decision = match check::one(ctx, &request, Options::default()) {
+            Err(Failure::Error(Error::WrongType)) => {
+                rate.take_over(ctx, request.name)?;
+                check::one(ctx, &request, Options::default())
+            }
+            decided => decided,
+        }?;
+
+        ctx.reply_array(5);
+        ctx.reply_integer(i64::from(!decision.allowed));
+        ctx.reply_integer(decision.limit as i64);
+        ctx.reply_integer(decision.remaining as i64);
+        ctx.reply_integer(match decision.retry_after_ms {
+            wait @ 1.. => seconds(wait as u64),
+            _ => -1,
+        });
+        ctx.reply_integer(seconds(decision.reset_after_ms));
+        Ok(())
+    }
+}
+
+/// A rate as redis-cell understands it.
+struct Rate {
+    spec: Spec<'static>,
+    count: u64,
+    period_us: u64,
+}
+
+impl Rate {
+    fn parse(args: Args) -> Result<Self, Error> {
+        let number = |at: usize, error| parse::count(Some(args.get(at).as_bytes()), error);
+        let max_burst = number(2, Error::Capacity)?;
+        let count = number(3, Error::Refill)?;
+        let period_ms = number(4, Error::Period)?.saturating_mul(1000);
+        let limit = Limit::Bucket(bucket::Limit::new(max_burst + 1, count, period_ms)?);
+        let cost = if args.len() > 5 {
+            number(5, Error::Cost)?
+        } else {
+            1
+        };
+        Ok(Self {
+            spec: Spec { limit, cost },
+            count,
+            period_us: period_ms * 1000,
+        })
+    }
+
+    /// Makes a key that redis-cell left into one of ours that owes the same. Its keys are strings: the time in
+    /// nanoseconds at which nothing is owed any more, and at which they expire: other strings are not touched.
+    #[cold]
+    fn take_over(&self, ctx: &Context, name: Arg) -> Result<(), Failure> {
+        let mut key = Key::open_to_write(ctx, name);
+        let free_at_us = key.number().ok_or(Error::WrongType)?.div_ceil(1000);
+        if key.expire_at_ms().abs_diff((free_at_us / 1000) as i64) > 2000 {
+            return Err(Error::WrongType.into());
+        }
+        let owed_us = free_at_us.saturating_sub(ctx.now_us()).max(1);
+        // As if whole units had been taken a moment ago, of which only so much is still owed now.
+        let (count, period_us) = (u128::from(self.count), u128::from(self.period_us));
+        let units = (u128::from(owed_us) * count).div_ceil(period_us);
+        let taken_us = u128::from(free_at_us).checked_sub((units * period_us).div_ceil(count));
+        let (Some(taken_us), true) = (taken_us, units <= u128::from(MAX_COUNT)) else {
+            return Err(Error::WrongType.into());
+        };
+        let limit = &self.spec.limit;
+        let outcome = limit.evaluate(None, taken_us as u64, units as u64, Mode::Force)?;
+        if let Some(next) = outcome.next
+            && check::commit(ctx, &mut key, name, next, Some(outcome.expiry))? == Change::Unheard
+        {
+            replicate::unheard(ctx);
+        }
+        Ok(())
+    }
+}
+
+/// The errors of a bucket, in redis-cell's words.
+#[cold]
+fn explain(error: Error) -> Failure {
+    Failure::Text(match error {
+        Error::Capacity => "ERR max_burst must be an integer between 0 and 9007199254740990",
+        Error::Refill => "ERR count must be an integer between 1 and 9007199254740991",
+        Error::Period => "ERR period must be a number of seconds between 1 and 315360000",
+        _ => "ERR quantity must be an integer between 0 and 9007199254740991",
+    })
+}
+
+/// Rounded up: whoever waits that long does not come too early.
+fn seconds(ms: u64) -> i64 {
+    ms.div_ceil(1000) as i64
+}

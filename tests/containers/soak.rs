@@ -1,0 +1,175 @@
+//! Every command on a million keys for a while, with a replica and the AOF on: `make soak`.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use redis::{Pipeline, RedisResult, Value};
+use rstest::rstest;
+
+use crate::fleet::{Fleet, Node};
+use crate::support::{Random, ask};
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |value| value.parse().unwrap())
+}
+
+/// One call on key `n`, whose kind of limit is always the same.
+fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
+    let cost = random.below(4);
+    let holder = random.below(2);
+    let line = match (n % 6, random.below(10)) {
+        (0, 0) => format!("RL.REFUND k:{n} {cost}"),
+        (1, 0) => format!("RL.PEEK k:{n} BUCKET 50 10 1h {cost}"),
+        (2, 0) => format!("RL.INSPECT k:{n}"),
+        (0, 1) => format!(
+            "RL.MULTI k:{n} SLIDE 50 1h 1 k:{} BUCKET 50 10 1h {cost}",
+            n / 6 * 6 + 1
+        ),
+        (5, 0) => format!("RL.RELEASE k:{n} h{holder}"),
+        (0, _) => format!("RL.SLIDE k:{n} 50 1h {cost}"),
+        (1, _) => format!("RL.BUCKET k:{n} 50 10 1h {cost}"),
+        (2, _) => format!("RL.FIXED k:{n} 50 1h {cost}"),
+        (3, _) => format!("RL.EXACT k:{n} 2 1h 1"),
+        (4, _) => format!("RL.LEAK k:{n} 50 10 1h {cost}"),
+        _ => format!("RL.LEASE k:{n} 3 1h h{holder}"),
+    };
+    let mut words = line.split(' ');
+    let call = pipe.cmd(words.next().unwrap());
+    for word in words {
+        call.arg(word);
+    }
+}
+
+/// What is looked at once in a while: memory of the data, and how long a call takes.
+struct Sample {
+    second: u64,
+    memory: [u64; 2],
+    latency_us: [u64; 2],
+    calls: u64,
+}
+
+fn dataset(node: &Node) -> u64 {
+    node.info("memory", "used_memory_dataset").parse().unwrap()
+}
+
+/// The median and the 99th percentile of a call's time, from outside.
+fn latencies_us(node: &Node) -> [u64; 2] {
+    let mut con = node.connect().unwrap();
+    let mut times: Vec<u64> = (0..500)
+        .map(|n| {
+            sleep(Duration::from_millis(2));
+            let begin = Instant::now();
+            let _: Value = ask(&mut con, &format!("RL.SLIDE probe:{} 1000000 1h", n % 10));
+            begin.elapsed().as_micros() as u64
+        })
+        .collect();
+    times.sort_unstable();
+    [50, 99].map(|percent| times[times.len() * percent / 100])
+}
+
+#[rstest]
+#[ignore = "needs Docker: make soak"]
+fn a_long_mixed_load_leaves_memory_and_latency_flat() {
+    let (seconds, keys) = (
+        setting("SOAK_SECONDS", 600),
+        setting("SOAK_KEYS", 1_000_000),
+    );
+    // Calls per second and worker: enough to keep a core busy, not to queue up.
+    let pause = Duration::from_secs(1) / (setting("SOAK_RATE", 5_000) / 100) as u32;
+    let fleet = Fleet::new();
+    let aof = ["--appendonly", "yes", "--save", ""];
+    let [primary, replica] = &[fleet.server(&aof), fleet.server(&aof)];
+    replica.follow(primary);
+
+    let send = |from: u64, count: u64, random: &mut Random, con: &mut redis::Connection| -> u64 {
+        let mut pipe = Pipeline::new();
+        for n in 0..count {
+            let key = if from == u64::MAX {
+                random.below(keys)
+            } else {
+                from + n
+            };
+            add(&mut pipe, random, key);
+        }
+        let replies: RedisResult<Vec<Value>> = pipe.query(con);
+        let replies = replies.unwrap_or_else(|error| panic!("an error not explained: {error}"));
+        let errors = replies
+            .iter()
+            .filter(|reply| matches!(reply, Value::ServerError(_)))
+            .count();
+        assert_eq!(errors, 0, "{replies:?}");
+        count
+    };
+    // Often enough that calls of cost 0 and releases leave few keys unmade, and logs are full.
+    let mut con = primary.connect().unwrap();
+    let mut random = Random(7);
+    for _ in 0..5 {
+        for from in (0..keys).step_by(100) {
+            send(from, 100, &mut random, &mut con);
+        }
+    }
+
+    let (stop, calls) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut samples = Vec::new();
+    scope(|scope| {
+        struct Ends<'a>(&'a AtomicBool);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, SeqCst);
+            }
+        }
+        let _ends = Ends(&stop);
+        for seed in 1..=2 {
+            let (stop, calls, send) = (&stop, &calls, &send);
+            scope.spawn(move || {
+                let (mut con, mut random) = (primary.connect().unwrap(), Random(seed));
+                while !stop.load(SeqCst) {
+                    let next = Instant::now() + pause;
+                    calls.fetch_add(send(u64::MAX, 100, &mut random, &mut con), SeqCst);
+                    sleep(next.saturating_duration_since(Instant::now()));
+                }
+            });
+        }
+        let begin = Instant::now();
+        while begin.elapsed().as_secs() < seconds {
+            let latency_us = latencies_us(primary);
+            let sample = Sample {
+                second: begin.elapsed().as_secs(),
+                memory: [primary, replica].map(dataset),
+                latency_us,
+                calls: calls.load(SeqCst),
+            };
+            println!(
+                "{:>4} s: {} calls, dataset {} and {} bytes, median and p99 {:?} µs",
+                sample.second, sample.calls, sample.memory[0], sample.memory[1], sample.latency_us
+            );
+            samples.push(sample);
+            sleep(Duration::from_secs((seconds / 40).max(1)));
+        }
+    });
+    primary.assert_same_as(replica);
+
+    // Flat: the last third beside the middle one. Exact logs and leases still fill up in the first.
+    let third = samples.len() / 3;
+    assert!(third > 0, "too short to compare");
+    let median = |part: &[Sample], of: &dyn Fn(&Sample) -> u64| {
+        let mut all: Vec<u64> = part.iter().map(of).collect();
+        all.sort_unstable();
+        all[all.len() / 2] as f64
+    };
+    let (middle, last) = (&samples[third..2 * third], &samples[2 * third..]);
+    let change = |of: &dyn Fn(&Sample) -> u64| median(last, of) / median(middle, of);
+    let (here, there) = (change(&|s| s.memory[0]), change(&|s| s.memory[1]));
+    let [typical, slowest] = [0, 1].map(|n| change(&|s| s.latency_us[n]));
+    println!(
+        "measured: soak of {seconds} s, {keys} keys, {} calls, replica and AOF on: dataset ×{here:.3} and ×{there:.3}, \
+         latency ×{typical:.2} (median, {} µs) and ×{slowest:.2} (p99, {} µs), digests equal, no errors",
+        calls.load(SeqCst),
+        median(last, &|s| s.latency_us[0]),
+        median(last, &|s| s.latency_us[1]),
+    );
+    assert!(here < 1.02 && there < 1.02, "memory grows");
+    // Something that piles up slows every call down; a neighbour on the machine slows down some.
+    assert!(typical < 2.0, "latency grows");
+}

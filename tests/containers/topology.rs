@@ -1,0 +1,156 @@
+//! A primary and a replica under the eyes of somebody who promotes: three sentinels, or a cluster.
+
+use crate::callers::slot;
+use crate::fleet::{Fleet, Node};
+use crate::patience::eventually;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Sentinel,
+    Cluster,
+}
+
+pub struct Topology {
+    kind: Kind,
+    /// Primary and replica at first. In a cluster, of the slots up to [`LAST_SLOT`].
+    pub nodes: [Node; 2],
+    /// The sentinels, or the primaries of the other slots.
+    watchers: Vec<Node>,
+    /// Last, so that it outlives its nodes.
+    _fleet: Fleet,
+}
+
+const LAST_SLOT: u16 = 5460;
+pub const CLUSTER: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "1500"];
+
+impl Topology {
+    pub fn new(kind: Kind, options: &[&str]) -> Self {
+        let fleet = Fleet::new();
+        match kind {
+            Kind::Sentinel => Self::sentinel(fleet, options),
+            Kind::Cluster => Self::cluster(fleet, options),
+        }
+    }
+
+    fn sentinel(fleet: Fleet, options: &[&str]) -> Self {
+        let nodes = [fleet.server(options), fleet.server(&[])];
+        nodes[1].follow(&nodes[0]);
+        let watchers: Vec<Node> = (0..3).map(|_| fleet.sentinel(&nodes[0])).collect();
+        for watcher in &watchers {
+            eventually("the sentinels know each other and the replica", || {
+                let known: String = watcher.info("sentinel", "master0");
+                known.contains("slaves=1") && known.contains("sentinels=3")
+            });
+        }
+        Self {
+            kind: Kind::Sentinel,
+            nodes,
+            watchers,
+            _fleet: fleet,
+        }
+    }
+
+    fn cluster(fleet: Fleet, options: &[&str]) -> Self {
+        let first: Vec<&str> = CLUSTER.iter().chain(options).copied().collect();
+        let nodes = [fleet.server(&first), fleet.server(&CLUSTER)];
+        let watchers = vec![fleet.server(&CLUSTER), fleet.server(&CLUSTER)];
+        join_cluster(&[&nodes[0], &watchers[0], &watchers[1]]);
+        replicate(&nodes[1], &nodes[0]);
+        Self {
+            kind: Kind::Cluster,
+            nodes,
+            watchers,
+            _fleet: fleet,
+        }
+    }
+
+    /// The primary, as those who decide it say now.
+    pub fn primary(&self) -> Option<&Node> {
+        let address = match self.kind {
+            Kind::Sentinel => {
+                let asked = "SENTINEL GET-MASTER-ADDR-BY-NAME limits";
+                self.watchers[0].try_run::<(String, u16)>(asked).ok()?.0
+            }
+            Kind::Cluster => {
+                let known: String = self.watchers[0].try_run("CLUSTER NODES").ok()?;
+                owner_of_first_slot(&known)?
+            }
+        };
+        self.nodes.iter().find(|node| node.address == address)
+    }
+
+    /// Waits until the replica is the primary, by its own word and everybody else's.
+    pub fn wait_for_promotion(&self) {
+        eventually("the replica is promoted", || {
+            let named = self
+                .primary()
+                .is_some_and(|node| node.address == self.nodes[1].address);
+            named && self.nodes[1].is_primary() && self.is_up()
+        });
+    }
+
+    fn is_up(&self) -> bool {
+        self.kind == Kind::Sentinel || is_up(&self.nodes[1])
+    }
+
+    /// Names of keys that these two nodes hold.
+    pub fn keys(prefix: &str, count: usize) -> Vec<String> {
+        let all = (0..).map(|n| format!("{prefix}:{n}"));
+        all.filter(|key| slot(key) <= LAST_SLOT)
+            .take(count)
+            .collect()
+    }
+}
+
+fn owner_of_first_slot(nodes: &str) -> Option<String> {
+    let line = nodes.lines().find(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        words.get(2).is_some_and(|flags| flags.contains("master"))
+            && words.iter().skip(8).any(|slots| slots.starts_with("0-"))
+    })?;
+    Some(line.split(' ').nth(1)?.split(':').next()?.to_owned())
+}
+
+/// Makes three servers the primaries of a cluster, in order of slots.
+pub fn join_cluster(primaries: &[&Node; 3]) {
+    let ranges = ["0 5460", "5461 10922", "10923 16383"];
+    for (n, (node, range)) in primaries.iter().zip(ranges).enumerate() {
+        let _: () = node.run(&format!("CLUSTER ADDSLOTSRANGE {range}"));
+        let _: () = node.run(&format!("CLUSTER SET-CONFIG-EPOCH {}", n + 1));
+        let _: () = primaries[0].run(&format!("CLUSTER MEET {} 6379", node.address));
+    }
+    for node in primaries {
+        eventually("the cluster is up", || is_up(node) && knows(node, 3));
+    }
+}
+
+pub fn replicate(replica: &Node, primary: &Node) {
+    let id: String = primary.run("CLUSTER MYID");
+    let _: () = replica.run(&format!("CLUSTER MEET {} 6379", primary.address));
+    eventually("the nodes have met", || {
+        replica
+            .try_run::<()>(&format!("CLUSTER REPLICATE {id}"))
+            .is_ok()
+    });
+    replica.wait_in_sync();
+    eventually("all know the replica", || {
+        let known: String = primary.run("CLUSTER NODES");
+        known
+            .lines()
+            .any(|line| line.contains(" slave ") && line.contains(&id))
+    });
+}
+
+fn is_up(node: &Node) -> bool {
+    let info: String = node.try_run("CLUSTER INFO").unwrap_or_default();
+    info.contains("cluster_state:ok")
+}
+
+fn knows(node: &Node, count: usize) -> bool {
+    let known: String = node.try_run("CLUSTER NODES").unwrap_or_default();
+    known
+        .lines()
+        .filter(|line| line.contains("connected"))
+        .count()
+        >= count
+}

@@ -1,0 +1,82 @@
+//! A rolling upgrade, primary and replica of different versions either way, and back.
+
+use std::thread::{scope, sleep};
+use std::time::Duration;
+
+use rstest::rstest;
+
+use crate::callers::Primary;
+use crate::docker::{image, old_image};
+use crate::fleet::{Fleet, Node, Setup};
+use crate::load::{Ends, Tally};
+use crate::patience::eventually;
+
+/// Hands over in order: nothing that was told is lost.
+fn hand_over(from: &Node, to: &Node) {
+    let _: () = from.run(&format!("FAILOVER TO {} 6379 TIMEOUT 10000", to.address));
+    eventually("the other has taken over", || {
+        to.is_primary() && !from.is_primary()
+    });
+    from.wait_in_sync();
+}
+
+#[rstest]
+#[case::upgrade(old_image(), image())]
+#[case::rollback(image(), old_image())]
+#[ignore = "needs Docker: make test-containers"]
+fn a_rolling_change_of_version_loses_nothing(#[case] from: String, #[case] to: String) {
+    let fleet = Fleet::new();
+    let server = |image: &str| {
+        fleet.start(Setup {
+            image: Some(image),
+            words: &[],
+            ..Setup::default()
+        })
+    };
+    let nodes = [server(&from), server(&from), server(&to), server(&to)];
+    let [a, b, c, d] = &nodes;
+    b.follow(a);
+    let tally = Tally::new((0..20).map(|n| format!("k:{n}")), 1_000_000);
+    let find = || {
+        nodes[..3]
+            .iter()
+            .find(|node| node.is_primary() && node.info("replication", "connected_slaves") != "0")
+    };
+    scope(|scope| {
+        let _ends = Ends(&[&tally]);
+        for n in 0..2 {
+            let (tally, find) = (&tally, &find);
+            scope.spawn(move || tally.work(Primary::new(find), n));
+        }
+        let while_loaded = |primary: &Node, replica: &Node| {
+            let before = tally.total();
+            sleep(Duration::from_millis(700));
+            eventually("the load goes on", || tally.total() > before);
+            tally.hold();
+            primary.assert_same_as(replica);
+            tally.go_on();
+        };
+        while_loaded(a, b);
+        // The replica is replaced, then the roles change, then the other is replaced.
+        b.kill();
+        c.follow(a);
+        while_loaded(a, c);
+        hand_over(a, c);
+        while_loaded(c, a);
+        a.kill();
+        d.follow(c);
+        while_loaded(c, d);
+    });
+    for (n, key) in tally.keys.iter().enumerate() {
+        let (used, told) = (c.used(key, tally.limit), tally.allowed(n));
+        assert!(
+            used >= told && used <= told + tally.unanswered(n),
+            "{key}: {used}, told {told}"
+        );
+    }
+    println!(
+        "measured: {from} to {to} while running: {} told, none lost; errors meanwhile {:?}",
+        tally.total(),
+        tally.errors()
+    );
+}
