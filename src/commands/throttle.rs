@@ -15,7 +15,7 @@ pub(crate) struct Throttle;
 
 impl Command for Throttle {
     const NAME: &'static CStr = c"CL.THROTTLE";
-    const FLAGS: &'static CStr = c"write deny-oom fast";
+    const FLAGS: &'static CStr = c"write fast";
     const ACL: &'static str = "write fast";
     const MIN_ARGS: usize = 5;
     const MAX_ARGS: usize = 6;

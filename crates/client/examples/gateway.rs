@@ -2,7 +2,8 @@
 //!
 //! ```sh
 //! make run &                                        # a server with the module on port 6379
-//! cargo run -p rl-client --example gateway          # REDIS_URL and LISTEN choose other addresses
+//! cargo run -p rl-client --example gateway          # REDIS_URL and LISTEN choose other addresses,
+//!                                                   # REDIS_SENTINELS (a,b,c) and REDIS_SENTINEL_NAME a primary
 //! curl -i localhost:8080/search?q=rust -H 'x-api-key: acme' -H 'x-user: alice'
 //! ```
 //!
@@ -21,7 +22,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rl_client::http::{RateLimitLayer, Rules, ip_key};
-use rl_client::{FailureMode, HOUR, Limit, Limiter, MINUTE, tagged};
+use rl_client::{Builder, FailureMode, HOUR, Limit, Limiter, MINUTE, tagged};
 
 const BY_ADDRESS: Limit = Limit::slide(300, MINUTE);
 const BY_API_KEY: Limit = Limit::slide(1000, MINUTE);
@@ -84,6 +85,17 @@ async fn ready(State(limiter): State<Limiter>) -> (StatusCode, String) {
     (status, format!("{health:?}\n"))
 }
 
+/// Where the environment says that the server is.
+fn server() -> Result<Builder, Box<dyn std::error::Error>> {
+    #[cfg(feature = "sentinel")]
+    if let Ok(sentinels) = std::env::var("REDIS_SENTINELS") {
+        let name = std::env::var("REDIS_SENTINEL_NAME")?;
+        return Ok(Builder::sentinel(sentinels.split(','), &name));
+    }
+    let redis = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379/".into());
+    Ok(Limiter::builder(redis))
+}
+
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let default_level =
@@ -94,9 +106,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Before the limiter: it takes its handles once.
     let prometheus = PrometheusBuilder::new().install_recorder()?;
 
-    let redis = std::env::var("REDIS_URL").unwrap_or("redis://127.0.0.1:6379/".into());
     // A gateway starts whether or not its server is there.
-    let limiter = Limiter::builder(redis).build_lazy()?;
+    let limiter = server()?.build_lazy()?;
     let layer =
         RateLimitLayer::new(limiter.clone(), limits).doc_url("https://example.com/docs/limits");
 
