@@ -29,8 +29,11 @@ pub(crate) struct Verdict {
 #[inline(always)]
 pub(crate) fn one(ctx: &Context, request: &Request, options: Options) -> Result<Decision, Failure> {
     let mut check = Check::evaluate(ctx, request, ctx.now_us(), options)?;
-    if !options.peek && check.commit(ctx)? == Change::Unheard {
-        replicate::unheard(ctx);
+    if !options.peek {
+        check.needs_room(ctx)?;
+        if check.commit(ctx)? == Change::Unheard {
+            replicate::unheard(ctx);
+        }
     }
     Ok(check.outcome.decision)
 }
@@ -54,6 +57,9 @@ pub(crate) fn all(
         }
     }
     if !options.peek {
+        for check in &checks {
+            check.needs_room(ctx)?;
+        }
         let mut unheard = false;
         for check in &mut checks {
             unheard |= check.commit(ctx)? == Change::Unheard;
@@ -107,16 +113,22 @@ impl<'a> Check<'a> {
             Mode::Check
         };
         let outcome = limit.evaluate(key.state(), now_us, *cost, mode)?;
-        // A full server goes on checking the keys that it has. The flag deny-oom would refuse those too.
-        let new = key.state().is_none() && outcome.next.is_some() && !options.peek;
-        if new && ctx.is_full() {
-            return Err(Error::OutOfMemory.into());
-        }
         Ok(Self {
             request,
             key,
             outcome,
         })
+    }
+
+    /// A full server goes on checking the keys that it has, and makes no new ones. (The flag deny-oom would
+    /// refuse the others too.)
+    #[inline(always)]
+    fn needs_room(&self, ctx: &Context) -> Result<(), Failure> {
+        let new = self.outcome.next.is_some() && self.key.state().is_none();
+        if new && ctx.is_full() {
+            return Err(Error::OutOfMemory.into());
+        }
+        Ok(())
     }
 
     /// Writes what the outcome leaves to be written.

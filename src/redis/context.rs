@@ -154,8 +154,9 @@ impl Context {
     /// Whether memory is over `maxmemory` and nothing may be evicted.
     #[cold]
     pub(crate) fn is_full(&self) -> bool {
-        let of_interest = REDISMODULE_CTX_FLAGS_OOM | REDISMODULE_CTX_FLAGS_EVICT;
-        self.flags() & of_interest == REDISMODULE_CTX_FLAGS_OOM
+        // SAFETY: a plain call. The ratio is far cheaper to ask for than the flags, and mostly says all.
+        let used = unsafe { api!(RedisModule_GetUsedMemoryRatio)() };
+        used > 1.0 && self.flags() & REDISMODULE_CTX_FLAGS_EVICT == 0
     }
 
     pub(crate) fn is_cluster(&self) -> bool {

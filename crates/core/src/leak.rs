@@ -1,7 +1,7 @@
 //! Leaky bucket as a queue: admits while there is room, and says how long to wait, so that admitted calls
 //! leave evenly spaced.
 //!
-//! The queue is what a [`bucket`](crate::bucket) calls its debt; only the answer differs.
+//! The queue is what a [`bucket`] calls its debt; only the answer differs.
 
 use crate::bounds::MAX_TIME_US;
 use crate::decision::{Mode, Outcome, wait_ms};
