@@ -150,6 +150,13 @@ commands! {
         command
     }
 
+    /// RL.CHECK: whatever the server's policy of this name says. `index` of the reply tells which of its limits decided.
+    fn rl_check<K, P>(key: K, policy: P, cost: u64) -> Decision {
+        let mut command = redis::cmd("RL.CHECK");
+        command.arg(key).arg(policy).arg(cost);
+        command
+    }
+
     /// The limit's own command, chosen by the value: RL.SLIDE for [`Limit::Slide`], and so on.
     fn rl_limit<K>(key: K, limit: &Limit, cost: u64) -> Decision {
         single(key, limit, cost)
@@ -236,5 +243,9 @@ mod tests {
         );
         let lease = Limit::lease(5, MINUTE, "job");
         assert_eq!(line(&single("k", &lease, 1)), "RL.LEASE k 5 60 job 1");
+        let pro = Limit::policy("pro");
+        assert_eq!(line(&single("k", &pro, 2)), "RL.CHECK k pro 2");
+        let together = line(&multi([(&"k", &pro, 2)].into_iter()));
+        assert_eq!(together, "RL.MULTI k POLICY pro 2");
     }
 }

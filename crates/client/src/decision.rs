@@ -23,7 +23,7 @@ pub struct Decision {
     pub retry_after: Option<Duration>,
     /// The time until the key is as good as new.
     pub reset_after: Duration,
-    /// Which of the limits checked the figures belong to, from 0.
+    /// Which of the limits checked the figures belong to, from 0. Where one policy was checked, which of its limits.
     pub index: usize,
     /// Where the answer came from.
     pub source: Source,
@@ -92,6 +92,15 @@ impl Decision {
 
 impl FromRedisValue for Decision {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        // RL.CHECK adds which limit of the policy decided, -1 if none did.
+        if let Value::Array(items) = &value
+            && items.len() == 6
+        {
+            let (allowed, limit, remaining, retry_ms, reset_ms, index): (_, _, _, _, _, i64) =
+                FromRedisValue::from_redis_value(value)?;
+            let five = Self::from_five([allowed, limit, remaining, retry_ms, reset_ms]);
+            return Ok(five.at(usize::try_from(index).unwrap_or(0), Source::Redis));
+        }
         let five = <(i64, i64, i64, i64, i64)>::from_redis_value(value)?;
         Ok(Self::from_five(five.into()))
     }
@@ -110,6 +119,15 @@ pub struct MultiDecision {
 }
 
 impl MultiDecision {
+    /// What limits decided one by one amounts to.
+    pub(crate) fn of(limits: Vec<Decision>) -> Self {
+        Self {
+            allowed: limits.iter().all(|decision| decision.allowed),
+            retry_after: None,
+            limits,
+        }
+    }
+
     /// One decision for all. `costs` are those of the call.
     pub(crate) fn headline(&self, costs: impl Iterator<Item = u64>) -> Option<Decision> {
         let each = self.limits.iter().enumerate();

@@ -60,8 +60,9 @@ impl DenyCache {
 
     /// Remembers what the server just answered, if it is a denial that lasts.
     pub(crate) fn learn(&self, key: &[u8], limit: &Limit, cost: u64, decision: &Decision) {
-        // A lease may be released at any moment: its wait is only the longest possible.
-        let lasts = !matches!(limit, Limit::Lease { .. });
+        // A lease may be released at any moment, and a policy changed or overridden: their waits are only the longest
+        // possible.
+        let lasts = !matches!(limit, Limit::Lease { .. } | Limit::Policy { .. });
         if decision.allowed || !lasts || self.longest.is_zero() {
             return;
         }

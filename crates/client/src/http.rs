@@ -95,6 +95,20 @@ impl Rules {
         self
     }
 
+    /// Adds whatever the server's policy of this name says; the name is what clients read, too.
+    pub fn policy(self, name: &str, key: impl Into<Vec<u8>>, cost: u64) -> Self {
+        self.limit(name.to_owned(), key, Limit::policy(name), cost)
+    }
+
+    /// The rule that a decision's figures belong to.
+    fn decided(&self, decision: &Decision) -> Option<&Rule> {
+        match &self.rules[..] {
+            // Of one policy, the decision tells which of its limits it was.
+            [only] => Some(only),
+            rules => rules.get(decision.index),
+        }
+    }
+
     /// What happens to this request when the server is away; by default what the limiter was built with.
     pub fn on_failure(mut self, mode: FailureMode) -> Self {
         self.failure = Some(mode);
@@ -271,10 +285,7 @@ impl<F> Settings<F> {
                 message,
             )
         } else {
-            let name = rules
-                .rules
-                .get(decision.index)
-                .map_or("", |rule| &rule.name);
+            let name = rules.decided(decision).map_or("", |rule| &rule.name);
             let message = match decision.retry_after {
                 Some(_) => format!("the limit \"{name}\" of {} is used up", decision.limit),
                 None => format!(
@@ -320,24 +331,28 @@ fn describe(headers: &mut HeaderMap, rules: &Rules, decision: &Decision) {
         number("x-ratelimit-reset", reset),
     ]);
 
+    let decided = rules.decided(decision);
+    let name = decided.map_or("", |rule| &rule.name);
     let mut policy = String::new();
     for rule in &rules.rules {
-        let comma = if policy.is_empty() { "" } else { ", " };
-        let _ = write!(
-            policy,
-            "{comma}{};q={}",
-            quoted(&rule.name),
+        let of_policy = matches!(rule.limit, Limit::Policy { .. });
+        // Of a policy only the limit that decided is known, and not its window.
+        if of_policy && !decided.is_some_and(|decided| std::ptr::eq(decided, rule)) {
+            continue;
+        }
+        let limit = if of_policy {
+            decision.limit
+        } else {
             rule.limit.limit()
-        );
+        };
+        let comma = if policy.is_empty() { "" } else { ", " };
+        let _ = write!(policy, "{comma}{};q={limit}", quoted(&rule.name));
         let _ = match rule.limit {
+            Limit::Policy { .. } => Ok(()),
             Limit::Lease { .. } => write!(policy, ";qu=\"concurrent-requests\""),
             _ => write!(policy, ";w={}", whole_seconds(rule.limit.span())),
         };
     }
-    let name = rules
-        .rules
-        .get(decision.index)
-        .map_or("", |rule| &rule.name);
     let now = format!(
         "{};r={};t={}",
         quoted(name),

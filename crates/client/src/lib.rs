@@ -17,6 +17,7 @@
 //! | check limits and have an answer whatever happens to the server | [`Limiter`], [`FailureMode`] |
 //! | serve hot tenants without a call for each request | [`budgets`] |
 //! | protect routes of axum or any tower service | [`http`] |
+//! | say in a file which route goes by which policy | [`routes`] |
 //! | watch it | [`metrics`], [`Limiter::health`] |
 //!
 //! # Features
@@ -41,6 +42,9 @@ mod limit;
 mod limiter;
 mod local;
 pub mod metrics;
+mod policies;
+#[cfg(feature = "tower")]
+pub mod routes;
 mod script;
 mod server;
 

@@ -84,6 +84,12 @@ pub enum Limit {
         /// Who holds: unique to the task, and the same again to renew.
         holder: Arc<str>,
     },
+    /// Whatever the server's policy of this name says at the moment of the call.
+    #[non_exhaustive]
+    Policy {
+        /// As RL.POLICY knows it.
+        name: Arc<str>,
+    },
 }
 
 impl Limit {
@@ -135,7 +141,13 @@ impl Limit {
         }
     }
 
-    /// The limit or capacity: what a fresh key has to give.
+    /// The limits that the server keeps under this name, changed there while callers run.
+    #[must_use]
+    pub fn policy(name: impl Into<Arc<str>>) -> Self {
+        Self::Policy { name: name.into() }
+    }
+
+    /// The limit or capacity: what a fresh key has to give; 0 for a policy, of which only the server knows.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         match *self {
@@ -144,10 +156,12 @@ impl Limit {
             | Self::Exact { limit, .. }
             | Self::Lease { limit, .. } => limit,
             Self::Bucket { capacity, .. } | Self::Leak { capacity, .. } => capacity,
+            Self::Policy { .. } => 0,
         }
     }
 
-    /// The time in which the whole limit comes back: the window, or how long an empty bucket takes to fill.
+    /// The time in which the whole limit comes back: the window, or how long an empty bucket takes to fill. Zero for a
+    /// policy, of which only the server knows.
     #[must_use]
     pub fn span(&self) -> Duration {
         match *self {
@@ -155,6 +169,7 @@ impl Limit {
             | Self::Fixed { window, .. }
             | Self::Exact { window, .. } => window,
             Self::Lease { ttl, .. } => ttl,
+            Self::Policy { .. } => Duration::ZERO,
             Self::Bucket {
                 capacity: units,
                 refill: rate,
@@ -182,6 +197,7 @@ impl Limit {
             Self::Exact { .. } => "EXACT",
             Self::Leak { .. } => "LEAK",
             Self::Lease { .. } => "LEASE",
+            Self::Policy { .. } => "POLICY",
         }
     }
 
@@ -194,6 +210,7 @@ impl Limit {
             Self::Exact { .. } => "RL.EXACT",
             Self::Leak { .. } => "RL.LEAK",
             Self::Lease { .. } => "RL.LEASE",
+            Self::Policy { .. } => "RL.CHECK",
         }
     }
 
@@ -217,6 +234,7 @@ impl Limit {
             Self::Lease { limit, ttl, holder } => {
                 [Some(Count(*limit)), Some(Span(*ttl)), Some(Text(holder))]
             }
+            Self::Policy { name } => [Some(Text(name)), None, None],
         };
         words.into_iter().flatten()
     }
@@ -295,6 +313,7 @@ mod tests {
             (Limit::exact(5, day_and_a_bit), "EXACT 5 86400001ms"),
             (Limit::leak(10, 5, SECOND), "LEAK 10 5 1"),
             (Limit::lease(5, HOUR, "job-7"), "LEASE 5 3600 job-7"),
+            (Limit::policy("pro"), "POLICY pro"),
         ] {
             assert_eq!(limit.to_string(), words);
             assert_eq!(limit.num_of_args(), words.split(' ').count());

@@ -159,6 +159,20 @@ impl Limiter {
         self.decide(&[check]).await
     }
 
+    /// Checks what the server's policy of this name says now: a change there holds at the next call. Short for
+    /// [`Limiter::check`] with [`Limit::policy`].
+    ///
+    /// Policies are not remembered by the deny cache, nor budgeted. While the server is away,
+    /// [`FailureMode::Local`] goes by the policy as last heard (within half a minute), and refuses if nothing was.
+    pub async fn check_policy(
+        &self,
+        key: impl AsRef<[u8]>,
+        policy: &str,
+        cost: u64,
+    ) -> Result<Decision, Error> {
+        self.check(key, Limit::policy(policy), cost).await
+    }
+
     /// Checks several limits: all are spent, or none. In a cluster their keys must share a slot; see
     /// [`tagged`](crate::tagged).
     pub async fn check_all<K: AsRef<[u8]>>(
@@ -228,6 +242,14 @@ impl Limiter {
                     .denied
                     .learn(check.key, check.limit, check.cost, decision);
             }
+        }
+        for check in checks {
+            if let Limit::Policy { name } = check.limit {
+                server.learn_policy(name);
+            }
+        }
+        if let (true, [decision]) = (single, &together.limits[..]) {
+            return Ok(*decision);
         }
         let headline = together.headline(checks.iter().map(|check| check.cost));
         headline.ok_or(Failure::Fault(None))

@@ -1,6 +1,7 @@
 //! Limits without a server: what decides while it is away, and the ledger of what it must hear about afterwards.
 //! The only file that knows `rl-core`.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
@@ -9,17 +10,20 @@ use rl_core::{Algorithm, Mode, State};
 
 use crate::limit::{Word, ceil_ms};
 use crate::limiter::Check;
+use crate::policies::{Part, Policies};
 use crate::{Decision, Limit, MultiDecision, Source};
 
 /// What was admitted without the server, by key. The least used keys are forgotten when it is full.
 pub(crate) struct Ledger {
     pages: Mutex<Cache<Box<[u8]>, Page>>,
     size: usize,
+    pub(crate) policies: Policies,
 }
 
 struct Page {
     limit: Limit,
-    state: State,
+    /// One, but for a policy one for each of its limits.
+    states: Vec<Option<State>>,
 }
 
 /// What a key still owes to the server.
@@ -34,6 +38,18 @@ impl Ledger {
         Self {
             pages: Mutex::new(Cache::new(size)),
             size,
+            policies: Policies::default(),
+        }
+    }
+
+    /// What a limit consists of; `None` for a policy that nothing is known of.
+    fn parts(&self, limit: &Limit) -> Option<Arc<[Part]>> {
+        match limit {
+            Limit::Policy { name } => self.policies.get(name),
+            limit => Some(Arc::new([Part {
+                limit: limit.clone(),
+                cost: None,
+            }])),
         }
     }
 
@@ -58,22 +74,28 @@ impl Ledger {
         let mut limits = Vec::with_capacity(checks.len());
         let mut next = Vec::with_capacity(checks.len());
         for check in checks {
-            let stored = pages.get(check.key).map(|page| &page.state);
-            let (decision, state) =
-                evaluate(&applied(check.limit), stored, now_us, check.cost, mode)?;
-            limits.push(decision);
-            next.push(state);
+            let stored = pages.get(check.key).map_or(&[][..], |page| &page.states);
+            let parts = self.parts(check.limit)?;
+            let mut decisions = Vec::with_capacity(parts.len());
+            let mut states = Vec::with_capacity(parts.len());
+            for (place, part) in parts.iter().enumerate() {
+                let stored = stored.get(place).and_then(Option::as_ref);
+                let cost = part.cost.unwrap_or(check.cost);
+                let (decision, state) =
+                    evaluate(&applied(&part.limit), stored, now_us, cost, mode)?;
+                decisions.push(decision);
+                states.push(state.or_else(|| stored.cloned()));
+            }
+            let costs = parts.iter().map(|part| part.cost.unwrap_or(check.cost));
+            limits.push(MultiDecision::of(decisions).headline(costs)?);
+            next.push(states);
         }
-        let together = MultiDecision {
-            allowed: limits.iter().all(|decision| decision.allowed),
-            retry_after: None,
-            limits,
-        };
+        let together = MultiDecision::of(limits);
         if together.allowed {
-            for (check, state) in checks.iter().zip(next) {
-                if let Some(state) = state {
+            for (check, states) in checks.iter().zip(next) {
+                if states.iter().any(Option::is_some) {
                     let limit = check.limit.clone();
-                    pages.insert(check.key.into(), Page { limit, state });
+                    pages.insert(check.key.into(), Page { limit, states });
                 }
             }
         }
@@ -81,6 +103,10 @@ impl Ledger {
             Mode::Force => Source::FailOpen,
             _ => Source::FailLocal,
         };
+        // As the server would answer: of one policy, which of its limits decided.
+        if let [decision] = together.limits[..] {
+            return Some(decision.at(decision.index, source));
+        }
         let headline = together.headline(checks.iter().map(|check| check.cost))?;
         Some(headline.at(headline.index, source))
     }
@@ -100,11 +126,14 @@ impl Ledger {
             if matches!(page.limit, Limit::Lease { .. }) {
                 continue;
             }
-            let Some((now, _)) = evaluate(&page.limit, Some(&page.state), now_us, 0, Mode::Check)
-            else {
-                continue;
-            };
-            let units = now.limit.saturating_sub(now.remaining);
+            let parts = self.parts(&page.limit).unwrap_or_default();
+            let used = parts.iter().zip(&page.states).map(|(part, state)| {
+                let (now, _) = evaluate(&part.limit, state.as_ref(), now_us, 0, Mode::Check)?;
+                let units = now.limit.saturating_sub(now.remaining);
+                // Where a policy fixes what a call takes, any cost charges it for one call.
+                Some(part.cost.map_or(units, |cost| units.min(cost).min(1)))
+            });
+            let units = used.flatten().max().unwrap_or(0);
             if units > 0 {
                 let limit = page.limit;
                 owed.push(Debt { key, limit, units });
@@ -142,6 +171,8 @@ fn scaled(limit: &Limit, share: f64) -> Limit {
             period,
         } => Limit::leak(units(capacity), rate, slower(period)),
         Limit::Lease { limit, ttl, holder } => Limit::lease(units(limit), ttl, holder),
+        // Made of others, which are scaled one by one.
+        policy @ Limit::Policy { .. } => policy,
     }
 }
 
@@ -162,6 +193,7 @@ fn evaluate(
         Limit::Bucket { .. } | Limit::Leak { .. } => "BUCKET",
         Limit::Fixed { .. } => "FIXED",
         Limit::Slide { .. } | Limit::Exact { .. } | Limit::Lease { .. } => "SLIDE",
+        Limit::Policy { .. } => return None,
     };
     let algorithm = Algorithm::from_name(name.as_bytes())?;
     let words: Vec<String> = limit

@@ -258,6 +258,33 @@ impl Server {
         }
     }
 
+    /// Makes sure that a policy is known well enough to decide by it should the server be away; asks on the side.
+    pub(crate) fn learn_policy(&self, name: &Arc<str>) {
+        if !self.ledger.policies.should_ask(name) {
+            return;
+        }
+        let (server, name) = (self.me.clone(), Arc::clone(name));
+        self.runtime.spawn(async move {
+            let Some(server) = server.upgrade() else {
+                return;
+            };
+            let Some(link) = server.link.read().clone() else {
+                return;
+            };
+            let mut command = redis::cmd("RL.POLICY");
+            command.arg("GET").arg(&*name);
+            // Beside the breaker: a user who may check but not read policies is no fault of the server.
+            match timeout(server.connect_timeout, link.call(&command)).await {
+                Ok(Ok(reply)) => server.ledger.policies.learn(&name, reply),
+                Ok(Err(error)) => {
+                    let error = loggable(&error);
+                    tracing::warn!(error, "a policy cannot be read: without the server, Local refuses it");
+                }
+                Err(_) => {}
+            }
+        });
+    }
+
     /// A single call went unanswered and was decided here: if that does not open the breaker, whose closing settles
     /// accounts, they are settled in a moment.
     pub(crate) fn settle_soon(&self, lane: usize) {
@@ -379,6 +406,7 @@ fn lua_call(checks: &[Check<'_>], mode: &str) -> Result<Call, Error> {
             Limit::Exact { .. } => return Err(Error::NeedsModule("Limit::exact")),
             Limit::Leak { .. } => return Err(Error::NeedsModule("Limit::leak")),
             Limit::Lease { .. } => return Err(Error::NeedsModule("Limit::lease")),
+            Limit::Policy { .. } => return Err(Error::NeedsModule("Limit::policy")),
         };
         call.arg(check.limit.name())
             .arg(check.limit.limit())

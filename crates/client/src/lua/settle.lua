@@ -10,6 +10,7 @@ local units = math.min(left, tonumber(ARGV[#ARGV]))
 if units > 0 then
   words[last] = string.format('%.0f', units)
   words[last + 1] = 'FORCE'
-  redis.call('RL.' .. ARGV[1], KEYS[1], unpack(words))
+  local command = ARGV[1] == 'POLICY' and 'RL.CHECK' or 'RL.' .. ARGV[1]
+  redis.call(command, KEYS[1], unpack(words))
 end
 return units

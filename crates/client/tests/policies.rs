@@ -1,0 +1,161 @@
+//! Limits by name: the server's policies through the limiter, with the server there and away.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+use std::time::Duration;
+
+use rl_client::{Error, FailureMode, HOUR, Limit, Limiter, RlCommands, Source, tagged};
+use support::{Server, eventually, remaining};
+
+fn set(server: &Server, name: &str, limits: &str) {
+    let mut args = vec!["SET", name];
+    args.extend(limits.split(' '));
+    server.run::<()>("RL.POLICY", &args);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_is_checked_by_name_and_a_change_holds_at_the_next_call() {
+    let server = Server::start();
+    set(&server, "pro", "SLIDE 3 1h SLIDE 100 1d");
+    let limiter = server.limiter().build().await.unwrap();
+    let check = async || limiter.check_policy("u1", "pro", 1).await.unwrap();
+
+    for left in [2, 1, 0] {
+        let decision = check().await;
+        assert!(decision.allowed);
+        assert_eq!((decision.remaining, decision.index), (left, 0));
+    }
+    let denied = check().await;
+    assert_eq!(denied.denied_by(), Some(0));
+    assert!(denied.retry_after.unwrap() > Duration::from_secs(60));
+
+    set(&server, "pro", "SLIDE 50 1h SLIDE 4 1d");
+    let raised = check().await;
+    assert!(
+        raised.allowed,
+        "no cache stands between a policy and its change"
+    );
+    assert_eq!(raised.source, Source::Redis);
+    assert_eq!(
+        check().await.denied_by(),
+        Some(1),
+        "which limit of the policy"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_policy_is_the_callers_mistake() {
+    let server = Server::start();
+    let limiter = server
+        .limiter()
+        .build()
+        .await
+        .unwrap()
+        .on_failure(FailureMode::Open);
+    match limiter.check_policy("u1", "nothing", 1).await {
+        Err(Error::Rejected(error)) => assert!(error.to_string().contains("no such policy")),
+        other => panic!("{other:?}"),
+    }
+    assert!(limiter.health().ready);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policies_and_limits_are_checked_together() {
+    let server = Server::start();
+    set(&server, "search", "BUCKET 5 5 1h");
+    let limiter = server.limiter().build().await.unwrap();
+    let both = async |cost| {
+        let limits = [
+            (tagged("u1", "all"), Limit::slide(100, HOUR), 1),
+            (tagged("u1", "search"), Limit::policy("search"), cost),
+        ];
+        limiter.check_all(limits).await.unwrap()
+    };
+    assert!(both(4).await.allowed);
+    assert_eq!(both(2).await.denied_by(), Some(1));
+    assert_eq!(
+        remaining(&server, "{u1}:all", "SLIDE 100 3600"),
+        99,
+        "a denial spends nothing anywhere"
+    );
+    let peeked = limiter
+        .peek("{u1}:search", Limit::policy("search"), 1)
+        .await
+        .unwrap();
+    assert!(peeked.allowed);
+    let charged = limiter
+        .charge("{u1}:search", Limit::policy("search"), 9)
+        .await
+        .unwrap();
+    assert_eq!(charged.remaining, 0);
+    assert!(!both(1).await.allowed);
+}
+
+#[test]
+fn commands_speak_policies() {
+    let server = Server::start();
+    set(&server, "pro", "SLIDE 60 1m COST 1 SLIDE 1000 1h");
+    let mut con = server.connect();
+    let decision = con.rl_check("u1", "pro", 400).unwrap();
+    assert!(decision.allowed);
+    assert_eq!((decision.limit, decision.index), (60, 0));
+    let denied = con.rl_check("u1", "pro", 700).unwrap();
+    assert_eq!((denied.allowed, denied.index), (false, 1));
+    assert!(con.rl_force("u1", &Limit::policy("pro"), 700).unwrap().allowed);
+    assert!(!con.rl_peek("u1", &Limit::policy("pro"), 1).unwrap().allowed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_server_a_share_of_the_policy_as_last_heard_is_admitted_and_charged_later() {
+    let mut server = Server::start();
+    set(&server, "pro", "SLIDE 100 1h SLIDE 1000 1d");
+    let limiter = Limiter::builder(server.url())
+        .timeout(Duration::from_millis(100))
+        .breaker_pauses(Duration::from_millis(20), Duration::from_millis(200))
+        .build()
+        .await
+        .unwrap()
+        .on_failure(FailureMode::Local { share: 0.2 });
+    assert!(limiter.check_policy("u1", "pro", 1).await.unwrap().allowed);
+    eventually("the policy is asked about", || {
+        server.calls("rl.policy") >= 2
+    })
+    .await;
+    // The answer to what the server has counted is on its way.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+
+    server.pause();
+    while limiter.health().ready {
+        limiter.check_policy("probe", "pro", 1).await.unwrap();
+    }
+    let mut admitted = 0;
+    for _ in 0..200 {
+        let decision = limiter.check_policy("u2", "pro", 1).await.unwrap();
+        assert_eq!(decision.source, Source::FailLocal);
+        admitted += u32::from(decision.allowed);
+    }
+    assert_eq!(admitted, 20, "a fifth of the tightest limit");
+    let unknown = limiter.check_policy("u2", "unheard-of", 1).await.unwrap();
+    assert!(!unknown.allowed, "nothing is known to admit by");
+    let open = limiter.on_failure(FailureMode::Open);
+    assert!(open.check_policy("u3", "pro", 1).await.unwrap().allowed);
+
+    server.resume();
+    eventually("the breaker closes", || limiter.health().ready).await;
+    eventually("the server hears of it", || {
+        remaining(&server, "u2", "POLICY pro") == 80
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_without_the_module_say_what_is_missing() {
+    let server = Server::bare(&[]);
+    let limiter = server.limiter().build().await.unwrap();
+    match limiter.check_policy("u1", "pro", 1).await {
+        Err(Error::NeedsModule(what)) => assert_eq!(what, "Limit::policy"),
+        other => panic!("{other:?}"),
+    }
+}
