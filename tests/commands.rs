@@ -569,6 +569,13 @@ fn holders_are_any_bytes(server: Server) {
         let released: i64 = call.arg("k").arg(holder).query(&mut con).unwrap();
         assert_eq!(released, 1);
     }
+    // Also where there is no key to look at.
+    for holder in [&[][..], &[b'x'; 257]] {
+        let mut call = redis::cmd("RL.RELEASE");
+        let error = call.arg("none").arg(holder).query::<Value>(&mut con);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("1 to 256 bytes"), "{error}");
+    }
 }
 
 #[rstest]

@@ -178,6 +178,21 @@ pub fn multi(limits: usize) -> Contender {
     multi
 }
 
+/// For [`check`].
+pub fn define_policies(server: &Server) {
+    let three = "SLIDE 100000 60 SLIDE 100000 1h SLIDE 100000 1d";
+    for policy in ["one SLIDE 100000 1h".to_owned(), format!("three {three}")] {
+        let line = words(&format!("RL.POLICY SET {policy}"));
+        let line: Vec<&str> = line.iter().map(String::as_str).collect();
+        assert!(server.call(&line).starts_with("+OK"), "{line:?}");
+    }
+}
+
+/// A policy's limits on one key.
+pub fn check(name: &str, prefix: &str, policy: &str) -> Contender {
+    Contender::new(name, prefix, "RL.CHECK", policy, 7)
+}
+
 /// As many scripts as there are limits, pipelined: how several limits are checked without RL.MULTI.
 pub fn lua_each(server: &Server, limits: usize) -> Contender {
     let mut lua = lua_slide(server)

@@ -10,12 +10,13 @@ use crate::server::Server;
 
 type Group = (&'static str, fn(&mut Report));
 
-pub const ALL: [Group; 10] = [
+pub const ALL: [Group; 11] = [
     ("reference", reference),
     ("family", family),
     ("pipelines", pipelines),
     ("denials", denials),
     ("multi", multi),
+    ("policies", policies),
     ("durable", durable),
     ("io-threads", io_threads),
     ("latency", latency),
@@ -112,7 +113,7 @@ fn reference(report: &mut Report) {
             title,
             keys: KEYS,
             pipeline: 32,
-            operations: 100_000,
+            operations: 50_000,
         },
     );
     let mut table = Table::new(
@@ -145,7 +146,7 @@ fn family(report: &mut Report) {
             title,
             keys: KEYS,
             pipeline: 32,
-            operations: 60_000,
+            operations: 30_000,
         },
     );
 }
@@ -158,7 +159,7 @@ fn pipelines(report: &mut Report) {
             // A log on one key would be measured by its length.
             contenders.retain(|contender| !contender.name.contains("log"));
             let title = format!("Pipeline {pipeline}, {keys} keys, all allowed");
-            let operations = if pipeline == 1 { 8_000 } else { 24_000 };
+            let operations = if pipeline == 1 { 4_000 } else { 12_000 };
             measure(
                 report,
                 &server,
@@ -195,7 +196,7 @@ fn denials(report: &mut Report) {
         (with::denied_bucket(), KEYS),
         (with::mixed_bucket(KEYS, 400_000), KEYS),
     ];
-    let samples = rounds(report, &server, &runs, 32, 100_000);
+    let samples = rounds(report, &server, &runs, 32, 50_000);
     let mut table = Table::new(
         "denials",
         "Denials, pipeline 32, beside INCR on 100 000 keys",
@@ -219,10 +220,48 @@ fn multi(report: &mut Report) {
                 title,
                 keys: 20_000,
                 pipeline: 32,
-                operations: 20_000,
+                operations: 10_000,
             },
         );
     }
+}
+
+/// The same limits by name: what a lookup costs, and what one key for three limits saves.
+fn policies(report: &mut Report) {
+    let server = Server::start(&[]);
+    with::define_policies(&server);
+    let contenders = vec![
+        with::lasting_slide(),
+        with::check("RL.CHECK of 1 limit", "c1", "one"),
+        with::check("RL.CHECK of 3 limits, one key", "c3", "three"),
+        with::multi(3),
+    ];
+    let title = "Limits by name, pipeline 32, 100 000 clients".into();
+    let case = Case {
+        id: "policies",
+        title,
+        keys: KEYS,
+        pipeline: 32,
+        operations: 50_000,
+    };
+    measure(report, &server, contenders, case);
+
+    let with_override = Server::start(&[]);
+    with::define_policies(&with_override);
+    with_override.call(&["RL.OVERRIDE", "SET", "somebody", "one", "SCALE", "5", "1"]);
+    let contenders = vec![
+        with::lasting_slide(),
+        with::check("RL.CHECK of 1 limit", "c1", "one"),
+    ];
+    let title = "The same on a node where somebody has an override".into();
+    let case = Case {
+        id: "overrides",
+        title,
+        keys: KEYS,
+        pipeline: 32,
+        operations: 50_000,
+    };
+    measure(report, &with_override, contenders, case);
 }
 
 fn durable(report: &mut Report) {
@@ -254,7 +293,7 @@ fn durable(report: &mut Report) {
             title,
             keys: KEYS,
             pipeline: 32,
-            operations: 50_000,
+            operations: 25_000,
         },
     );
 
@@ -311,7 +350,7 @@ fn io_threads(report: &mut Report) {
             title,
             keys: KEYS,
             pipeline: 16,
-            operations: 60_000,
+            operations: 30_000,
         },
     );
 }
@@ -337,7 +376,7 @@ fn latency(report: &mut Report) {
         / (0..5)
             .map(|_| probe.run(&server, &mut connections).wall_ns)
             .fold(f64::MAX, f64::min);
-    let rounds = report.rounds();
+    let rounds = report.rounds() / 2;
     for share in [0.25, 0.5] {
         let rate = (fastest * share) as u64;
         let mut latencies = contenders

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-use rl_core::Algorithm;
+use rl_core::{Algorithm, lease};
 
 use crate::failure::Failure;
 use crate::give_back::give_back;
@@ -24,7 +24,7 @@ impl Command for Release {
     };
 
     fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let holder = args.get(2).as_bytes();
+        let holder = lease::name(args.get(2).as_bytes())?;
         let given = give_back(ctx, args.get(1), Some(Algorithm::Lease), |state, now_us| {
             state.release(now_us, holder)
         })?;

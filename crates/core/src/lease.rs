@@ -47,7 +47,8 @@ impl<'a> Limit<'a> {
     }
 }
 
-pub(crate) fn name(holder: &[u8]) -> Result<&[u8], Error> {
+/// A holder's name, if it can be one.
+pub fn name(holder: &[u8]) -> Result<&[u8], Error> {
     if (1..=MAX_HOLDER).contains(&holder.len()) {
         Ok(holder)
     } else {
