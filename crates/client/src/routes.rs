@@ -288,9 +288,7 @@ impl Route {
             Some("the share of failure must be between 0 and 1")
         } else if self.cost > rl_core::MAX_COUNT {
             Some("cost must be at most 9007199254740991")
-        } else if (1..self.policies.len())
-            .any(|n| self.policies[..n].contains(&self.policies[n]))
-        {
+        } else if (1..self.policies.len()).any(|n| self.policies[..n].contains(&self.policies[n])) {
             Some("a policy may be named only once in a route")
         } else {
             None
@@ -363,24 +361,46 @@ mod tests {
                 .err()
                 .map_or("none".to_owned(), |error| error.to_string())
         };
-        let route = |fields: &str| format!(r#"{{"routes":[{{"path":"/x","policies":["pro"],{fields}}}]}}"#);
+        let route =
+            |fields: &str| format!(r#"{{"routes":[{{"path":"/x","policies":["pro"],{fields}}}]}}"#);
         for (text, says) in [
             ("{".to_owned(), "line 1"),
             (route(r#""costs":2"#), "unknown field `costs`"),
             (route(r#""cost":-1"#), "invalid value"),
             (route(r#""method":"get""#), "route 1 (/x): method must be"),
-            (route(r#""failure":"sometimes""#), "unknown variant `sometimes`"),
+            (
+                route(r#""failure":"sometimes""#),
+                "unknown variant `sometimes`",
+            ),
             (route(r#""failure":{"local":1.5}"#), "between 0 and 1"),
-            (r#"{"routes":[{"path":"x","policies":[]}]}"#.to_owned(), "begin with /"),
-            (r#"{"routes":[{"path":"/*/x","policies":[]}]}"#.to_owned(), "only at the end"),
-            (r#"{"routes":[{"path":"/","policies":["a b"]}]}"#.to_owned(), "printable"),
-            (r#"{"routes":[{"path":"/","policies":["a","a"]}]}"#.to_owned(), "only once"),
-            (r#"{"routes":[{"path":"/"}]}"#.to_owned(), "missing field `policies`"),
+            (
+                r#"{"routes":[{"path":"x","policies":[]}]}"#.to_owned(),
+                "begin with /",
+            ),
+            (
+                r#"{"routes":[{"path":"/*/x","policies":[]}]}"#.to_owned(),
+                "only at the end",
+            ),
+            (
+                r#"{"routes":[{"path":"/","policies":["a b"]}]}"#.to_owned(),
+                "printable",
+            ),
+            (
+                r#"{"routes":[{"path":"/","policies":["a","a"]}]}"#.to_owned(),
+                "only once",
+            ),
+            (
+                r#"{"routes":[{"path":"/"}]}"#.to_owned(),
+                "missing field `policies`",
+            ),
         ] {
             let error = parse(&text);
             assert!(error.contains(says), "{text}: {error}");
             assert!(error.starts_with("limits.json: "), "{error}");
         }
-        assert_eq!(parse(&route(r#""failure":{"local":0.1},"method":"PUT""#)), "none");
+        assert_eq!(
+            parse(&route(r#""failure":{"local":0.1},"method":"PUT""#)),
+            "none"
+        );
     }
 }

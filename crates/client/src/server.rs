@@ -278,7 +278,10 @@ impl Server {
                 Ok(Ok(reply)) => server.ledger.policies.learn(&name, reply),
                 Ok(Err(error)) => {
                     let error = loggable(&error);
-                    tracing::warn!(error, "a policy cannot be read: without the server, Local refuses it");
+                    tracing::warn!(
+                        error,
+                        "a policy cannot be read: without the server, Local refuses it"
+                    );
                 }
                 Err(_) => {}
             }

@@ -103,13 +103,17 @@ fn commands_speak_policies() {
     assert_eq!((decision.limit, decision.index), (60, 0));
     let denied = con.rl_check("u1", "pro", 700).unwrap();
     assert_eq!((denied.allowed, denied.index), (false, 1));
-    assert!(con.rl_force("u1", &Limit::policy("pro"), 700).unwrap().allowed);
+    assert!(
+        con.rl_force("u1", &Limit::policy("pro"), 700)
+            .unwrap()
+            .allowed
+    );
     assert!(!con.rl_peek("u1", &Limit::policy("pro"), 1).unwrap().allowed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_server_a_share_of_the_policy_as_last_heard_is_admitted_and_charged_later() {
-    let mut server = Server::start();
+    let server = Server::start();
     set(&server, "pro", "SLIDE 100 1h SLIDE 1000 1d");
     let limiter = Limiter::builder(server.url())
         .timeout(Duration::from_millis(100))

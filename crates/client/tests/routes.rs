@@ -40,7 +40,8 @@ impl Gateway {
             let words: Vec<_> = ["SET"].into_iter().chain(policy.split(' ')).collect();
             server.run::<()>("RL.POLICY", &words);
         }
-        let file = std::env::temp_dir().join(format!("rl-routes-{}-{name}.json", std::process::id()));
+        let file =
+            std::env::temp_dir().join(format!("rl-routes-{}-{name}.json", std::process::id()));
         fs::write(&file, FILE).unwrap();
         let routes = Routes::watch(&file).unwrap();
         let limiter = Limiter::builder(server.url())
@@ -51,7 +52,11 @@ impl Gateway {
             .on_failure(FailureMode::Closed);
         let of_request = routes.clone();
         let layer = RateLimitLayer::new(limiter, move |request: &Request| {
-            match request.headers().get("x-user").and_then(|user| user.to_str().ok()) {
+            match request
+                .headers()
+                .get("x-user")
+                .and_then(|user| user.to_str().ok())
+            {
                 Some(user) => of_request.rules(request, user),
                 None => Rules::none(),
             }
@@ -62,7 +67,12 @@ impl Gateway {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-        Self { url, file, routes, server }
+        Self {
+            url,
+            file,
+            routes,
+            server,
+        }
     }
 
     async fn send(&self, method: Method, path: &str, user: &str) -> reqwest::Response {
@@ -99,15 +109,26 @@ async fn each_route_goes_by_its_policies_and_cost() {
     assert_eq!(denied.status(), DENIED);
     assert_eq!(denied.headers()["ratelimit-policy"], r#""login";q=1"#);
     let body: serde_json::Value = denied.json().await.unwrap();
-    assert!(body["message"].as_str().unwrap().contains("\"login\""), "{body}");
+    assert!(
+        body["message"].as_str().unwrap().contains("\"login\""),
+        "{body}"
+    );
 
     // A search takes 2 of pro and 2 of search.
     assert_eq!(gateway.get("/search/rust", "a").await, OK);
     assert_eq!(gateway.get("/search/redis", "a").await, DENIED);
-    assert_eq!(gateway.get("/items", "a").await, OK, "the denial took nothing of pro");
+    assert_eq!(
+        gateway.get("/items", "a").await,
+        OK,
+        "the denial took nothing of pro"
+    );
     assert_eq!(gateway.get("/items", "a").await, OK);
     assert_eq!(gateway.get("/items", "a").await, DENIED);
-    assert_eq!(gateway.get("/items", "b").await, OK, "each client for itself");
+    assert_eq!(
+        gateway.get("/items", "b").await,
+        OK,
+        "each client for itself"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -124,7 +145,10 @@ async fn each_route_fails_in_its_own_way() {
 async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
     let gateway = Gateway::start("changes").await;
     assert_eq!(gateway.send(Method::POST, "/login", "a").await.status(), OK);
-    assert_eq!(gateway.send(Method::POST, "/login", "a").await.status(), DENIED);
+    assert_eq!(
+        gateway.send(Method::POST, "/login", "a").await.status(),
+        DENIED
+    );
 
     // A mistake: everything stays, also after the watcher has looked.
     fs::write(&gateway.file, FILE.replace("\"login\"", "\"lo gin\"")).unwrap();
@@ -133,7 +157,10 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
         other => panic!("{other:?}"),
     }
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    assert_eq!(gateway.send(Method::POST, "/login", "a").await.status(), DENIED);
+    assert_eq!(
+        gateway.send(Method::POST, "/login", "a").await.status(),
+        DENIED
+    );
 
     // Nobody calls reload: the watcher finds it.
     fs::write(&gateway.file, FILE.replace("[\"login\"]", "[]")).unwrap();
@@ -146,7 +173,10 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
 
     // A file that vanishes, as when it is replaced in two steps, changes nothing.
     fs::remove_file(&gateway.file).unwrap();
-    assert!(matches!(gateway.routes.reload(), Err(RoutesError::File { .. })));
+    assert!(matches!(
+        gateway.routes.reload(),
+        Err(RoutesError::File { .. })
+    ));
     tokio::time::sleep(Duration::from_millis(1500)).await;
     assert_eq!(gateway.send(Method::POST, "/login", "b").await.status(), OK);
     assert_eq!(gateway.send(Method::POST, "/login", "b").await.status(), OK);
