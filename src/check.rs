@@ -15,68 +15,163 @@ use crate::replicate;
 pub(crate) const INLINE: usize = 8;
 
 /// A limit to be checked on a key.
-pub(crate) struct Request<'a> {
+pub(crate) struct Request<'a, L = By<'a>> {
     pub(crate) name: Arg<'a>,
-    pub(crate) by: By<'a>,
+    pub(crate) limits: L,
     /// Evaluated and counted, but not enforced.
     pub(crate) shadow: bool,
 }
 
-/// Where a request's limits come from.
-pub(crate) enum By<'a> {
-    Spec(Spec<'a>),
-    Policy(Applied),
+/// Where a request's limits come from. Commands that know which it is spare the question.
+pub(crate) trait Limits {
+    /// The limits as one, and what the call takes of it.
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error>;
+    /// The policy, if there is one.
+    fn policy(&self) -> Option<&Applied>;
 }
 
-impl<'a> Request<'a> {
+/// One or the other.
+pub(crate) enum By<'a> {
+    Spec(Spec<'a>),
+    Policy(Box<Applied>),
+}
+
+impl Limits for Spec<'_> {
     #[inline(always)]
-    pub(crate) fn spec(name: Arg<'a>, spec: Spec<'a>) -> Self {
-        Self {
-            name,
-            by: By::Spec(spec),
-            shadow: false,
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        Ok((self.limit, self.cost))
+    }
+
+    #[inline(always)]
+    fn policy(&self) -> Option<&Applied> {
+        None
+    }
+}
+
+impl Limits for Applied {
+    #[inline(always)]
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        Applied::limit(self)
+    }
+
+    #[inline(always)]
+    fn policy(&self) -> Option<&Applied> {
+        Some(self)
+    }
+}
+
+impl Limits for By<'_> {
+    #[inline(always)]
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        match self {
+            By::Spec(spec) => spec.limit(),
+            By::Policy(applied) => Applied::limit(applied),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn policy(
-        ctx: &Context,
-        name: Arg<'a>,
-        policy: &[u8],
-        cost: u64,
-        now_us: u64,
-    ) -> Result<Self, Error> {
-        let applied = Applied::find(ctx, name, policy, cost, now_us)?;
-        Ok(Self {
-            name,
-            shadow: applied.policy.policy.shadow,
-            by: By::Policy(applied),
-        })
+    fn policy(&self) -> Option<&Applied> {
+        match self {
+            By::Spec(_) => None,
+            By::Policy(applied) => Some(applied),
+        }
     }
+}
 
+impl<'a> Request<'a, Spec<'a>> {
+    #[inline(always)]
+    pub(crate) fn spec(name: Arg<'a>, spec: Spec<'a>) -> Self {
+        Self {
+            name,
+            limits: spec,
+            shadow: false,
+        }
+    }
+}
+
+impl<'a> Request<'a, Applied> {
+    #[inline(always)]
+    pub(crate) fn policy(name: Arg<'a>, limits: Applied) -> Self {
+        let shadow = limits.policy.policy.shadow;
+        Self {
+            name,
+            limits,
+            shadow,
+        }
+    }
+}
+
+impl<'a> Request<'a> {
     /// What RL.MULTI and RL.PEEK ask of one key.
+    #[inline(always)]
     pub(crate) fn of(
         ctx: &Context,
         name: Arg<'a>,
         ask: parse::Ask<'a>,
         now_us: u64,
     ) -> Result<Self, Error> {
-        let mut request = match ask.by {
-            parse::By::Spec(spec) => Self::spec(name, spec),
+        let mut shadow = ask.shadow;
+        let limits = match ask.by {
+            parse::By::Spec(spec) => By::Spec(spec),
             parse::By::Policy { name: policy, cost } => {
-                Self::policy(ctx, name, policy, cost, now_us)?
+                let applied = Applied::find(ctx, name, policy, cost, now_us)?;
+                shadow |= applied.policy.policy.shadow;
+                By::Policy(Box::new(applied))
             }
         };
-        request.shadow |= ask.shadow;
-        Ok(request)
+        Ok(Self {
+            name,
+            limits,
+            shadow,
+        })
+    }
+}
+
+impl<L: Limits> Request<'_, L> {
+    /// What is answered without asking any limit: an override decides, the key is not even looked at.
+    #[inline(always)]
+    fn decided(&self) -> Option<Decision> {
+        let mut decision = self.limits.policy()?.decided()?;
+        if self.shadow {
+            decision.pass();
+        }
+        Some(decision)
     }
 
+    /// Opens the key and reads from where the limit goes on.
     #[inline(always)]
-    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
-        match &self.by {
-            By::Spec(spec) => Ok((spec.limit, spec.cost)),
-            By::Policy(applied) => applied.limit(),
-        }
+    fn open(
+        &self,
+        ctx: &Context,
+        limit: &Limit,
+        cost: u64,
+        options: Options,
+    ) -> Result<(Key, From), Failure> {
+        let mut key = if !options.peek && cost > 0 {
+            Key::open_to_write(ctx, self.name)
+        } else {
+            Key::open_to_read(ctx, self.name)
+        };
+        let from = match (key.read(limit.algorithm()), limit) {
+            (Ok(()), Limit::Group(_)) if key.state().is_some_and(|state| !limit.fits(state)) => {
+                adopt(&key, limit)?
+            }
+            (Ok(()), _) => From::Key,
+            // Only a policy may turn a key into one of another algorithm.
+            (Err(Failure::OtherAlgorithm { .. }), _) if self.limits.policy().is_some() => {
+                adopt_other(&mut key, limit)?
+            }
+            (Err(failure), _) => return Err(failure),
+        };
+        Ok((key, from))
+    }
+}
+
+fn mode(options: Options) -> Mode {
+    if options.force {
+        Mode::Force
+    } else {
+        Mode::Check
     }
 }
 
@@ -90,18 +185,29 @@ pub(crate) struct Verdict {
 #[inline(always)]
 pub(crate) fn one(
     ctx: &Context,
-    request: &Request,
+    request: &Request<impl Limits>,
     options: Options,
     now_us: u64,
 ) -> Result<Decision, Failure> {
-    let mut check = Check::evaluate(ctx, request, now_us, options)?;
-    if !options.peek {
-        check.needs_room(ctx)?;
-        if check.commit(ctx)? == Change::Unheard {
+    if let Some(decision) = request.decided() {
+        return Ok(decision);
+    }
+    let (limit, cost) = request.limits.limit()?;
+    let (mut key, mut from) = request.open(ctx, &limit, cost, options)?;
+    let outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
+    let mut decision = outcome.decision;
+    if request.shadow {
+        decision.pass();
+    }
+    if !options.peek
+        && let Some(next) = outcome.next
+    {
+        needs_room(ctx, &key)?;
+        if from.commit(ctx, &mut key, request.name, next, outcome.expiry)? == Change::Unheard {
             replicate::unheard(ctx);
         }
     }
-    Ok(check.outcome.decision)
+    Ok(decision)
 }
 
 /// Decides several limits together, consumes if all allow, and hands the answers to `reply`.
@@ -124,7 +230,9 @@ pub(crate) fn all(
     }
     if !options.peek {
         for check in &checks {
-            check.needs_room(ctx)?;
+            if check.outcome.next.is_some() {
+                needs_room(ctx, &check.key)?;
+            }
         }
         let mut unheard = false;
         for check in &mut checks {
@@ -175,38 +283,12 @@ impl<'a> Check<'a> {
         now_us: u64,
         options: Options,
     ) -> Result<Self, Failure> {
-        if let By::Policy(applied) = &request.by
-            && let Some(decision) = applied.decided()
-        {
+        if let Some(decision) = request.decided() {
             return Ok(Self::decided(request, decision));
         }
-        let (limit, cost) = request.limit()?;
-        let mut key = if !options.peek && cost > 0 {
-            Key::open_to_write(ctx, request.name)
-        } else {
-            Key::open_to_read(ctx, request.name)
-        };
-        let mut from = From::Key;
-        match key.read(limit.algorithm()) {
-            Ok(()) => {
-                if matches!(limit, Limit::Group(_))
-                    && key.state().is_some_and(|state| !limit.fits(state))
-                {
-                    from = adopt(&key, &limit)?;
-                }
-            }
-            // Only a policy may turn a key into one of another algorithm.
-            Err(Failure::OtherAlgorithm { .. }) if matches!(request.by, By::Policy(_)) => {
-                from = adopt_other(&mut key, &limit)?;
-            }
-            Err(failure) => return Err(failure),
-        }
-        let mode = if options.force {
-            Mode::Force
-        } else {
-            Mode::Check
-        };
-        let mut outcome = limit.evaluate(from.state(&key), now_us, cost, mode)?;
+        let (limit, cost) = request.limits.limit()?;
+        let (key, from) = request.open(ctx, &limit, cost, options)?;
+        let mut outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
         if request.shadow {
             outcome.decision.pass();
         }
@@ -218,12 +300,8 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// An override answers for the limits; the key is not even looked at.
     #[cold]
-    fn decided(request: &'a Request, mut decision: Decision) -> Self {
-        if request.shadow {
-            decision.pass();
-        }
+    fn decided(request: &'a Request, decision: Decision) -> Self {
         Self {
             request,
             key: Key::none(),
@@ -239,35 +317,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A full server goes on checking the keys that it has, and makes no new ones. (The flag deny-oom would
-    /// refuse the others too.)
-    #[inline(always)]
-    fn needs_room(&self, ctx: &Context) -> Result<(), Failure> {
-        let new = self.outcome.next.is_some() && self.key.state().is_none();
-        if new && ctx.is_full() {
-            return Err(Error::OutOfMemory.into());
-        }
-        Ok(())
-    }
-
     /// Writes what the outcome leaves to be written.
     #[inline(always)]
     fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
         match self.outcome.next.take() {
             Some(next) => {
-                let mut expiry = self.outcome.expiry;
-                let next = match &mut self.from {
-                    From::Key => next,
-                    From::Adopted(state) => {
-                        expiry.unmoved = false;
-                        match follow(state.take(), next) {
-                            Some(next) => next,
-                            None => return Ok(Change::Nothing),
-                        }
-                    }
-                };
-                let expiry = Some(expiry);
-                commit(ctx, &mut self.key, self.request.name, next, expiry)
+                let (name, expiry) = (self.request.name, self.outcome.expiry);
+                self.from.commit(ctx, &mut self.key, name, next, expiry)
             }
             None => Ok(Change::Nothing),
         }
@@ -276,7 +332,7 @@ impl<'a> Check<'a> {
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
     fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
         if self.outcome.decision.allowed && self.outcome.decision.index != NO_INDEX {
-            let (limit, _) = self.request.limit()?;
+            let (limit, _) = self.request.limits.limit()?;
             self.outcome = limit.evaluate(self.from.state(&self.key), now_us, 0, Mode::Check)?;
             // A holder that asked to keep less than it has may have more than a lowered limit.
             let decision = &mut self.outcome.decision;
@@ -297,6 +353,40 @@ impl From {
             Self::Adopted(state) => state.as_deref(),
         }
     }
+
+    #[inline(always)]
+    fn commit(
+        &mut self,
+        ctx: &Context,
+        key: &mut Key,
+        name: Arg,
+        next: Next,
+        expiry: Expiry,
+    ) -> Result<Change, Failure> {
+        match self {
+            Self::Key => commit(ctx, key, name, next, Some(expiry)),
+            Self::Adopted(state) => match follow(state.take(), next) {
+                Some(next) => {
+                    let expiry = Expiry {
+                        unmoved: false,
+                        ..expiry
+                    };
+                    commit(ctx, key, name, next, Some(expiry))
+                }
+                None => Ok(Change::Nothing),
+            },
+        }
+    }
+}
+
+/// A full server goes on checking the keys that it has, and makes no new ones. (The flag deny-oom would
+/// refuse the others too.)
+#[inline(always)]
+fn needs_room(ctx: &Context, key: &Key) -> Result<(), Failure> {
+    if key.state().is_none() && ctx.is_full() {
+        return Err(Error::OutOfMemory.into());
+    }
+    Ok(())
 }
 
 /// The key's usage goes on under limits that have changed.

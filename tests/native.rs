@@ -89,8 +89,9 @@ fn has_docs(server: &Server) -> bool {
 #[case("RL.REFUND", 3, &["write", "fast"])]
 #[case("RL.RELEASE", 3, &["write", "fast"])]
 #[case("RL.INSPECT", 2, &["readonly", "fast"])]
-#[case("RL.MULTI", -6, &["write", "fast", "movablekeys"])]
-#[case("RL.PEEK", -6, &["readonly", "fast"])]
+#[case("RL.MULTI", -5, &["write", "fast", "movablekeys"])]
+#[case("RL.CHECK", -3, &["write", "fast"])]
+#[case("RL.PEEK", -5, &["readonly", "fast"])]
 #[case("RL.LOAD", 4, &["write", "denyoom", "fast"])]
 fn command_info_tells_arity_flags_and_keys(
     server: Server,
@@ -113,7 +114,7 @@ fn command_info_tells_arity_flags_and_keys(
 
 const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capacity refill period cost \
     | FIXED limit window cost | EXACT limit window cost | LEAK capacity rate period cost \
-    | LEASE limit ttl holder cost";
+    | LEASE limit ttl holder cost | POLICY name cost";
 
 #[rstest]
 #[case(
@@ -125,8 +126,17 @@ const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capac
 #[case("RL.EXACT", "key limit window [cost] [PEEK] [FORCE]")]
 #[case("RL.LEAK", "key capacity rate period [cost] [PEEK] [FORCE]")]
 #[case("RL.LEASE", "key limit ttl holder [cost] [PEEK] [FORCE]")]
-#[case("RL.MULTI", "{key {SPEC}}... [PEEK | FORCE]")]
-#[case("RL.PEEK", "key {SPEC}")]
+#[case("RL.MULTI", "{key [SHADOW] {SPEC}}... [PEEK | FORCE]")]
+#[case("RL.PEEK", "key [SHADOW] {SPEC}")]
+#[case("RL.CHECK", "key policy [cost] [PEEK | FORCE]")]
+#[case(
+    "RL.POLICY",
+    "{SET name {limit}... [SHADOW] [NOTE note] | GET name | DEL name | LIST [prefix] | DUMP | LOAD json}"
+)]
+#[case(
+    "RL.OVERRIDE",
+    "{SET key policy {{limit}... | SCALE num den | BLOCK | ALLOW} [EX seconds] [NOTE note] | GET key | DEL key policy}"
+)]
 #[case("RL.REFUND", "key cost")]
 #[case("RL.RELEASE", "key holder")]
 #[case("RL.INSPECT", "key")]
@@ -208,6 +218,10 @@ fn spell(arguments: &Value, between: &str) -> String {
 #[case("RL.REFUND k 1", &["k"])]
 #[case("RL.RELEASE k holder", &["k"])]
 #[case("RL.INSPECT k", &["k"])]
+#[case("RL.CHECK k policy 1", &["k"])]
+#[case("RL.OVERRIDE SET k policy BLOCK", &["k"])]
+#[case("RL.OVERRIDE GET k", &["k"])]
+#[case("RL.MULTI a POLICY p 1 b SHADOW SLIDE 1 1 1 PRECISION SHADOW FIXED 1 1 1", &["a", "b", "PRECISION"])]
 #[case("RL.PEEK k SLIDE 1 1 1 PRECISION 5", &["k"])]
 #[case("RL.MULTI a FIXED 1 1 1 b EXACT 1 1 1 c LEAK 1 1 1 1 d LEASE 1 1 h 1 e SLIDE 1 1 1", &["a", "b", "c", "d", "e"])]
 #[case("RL.MULTI a SLIDE 1 1 1 PRECISION 5 b SLIDE 1 1 1 precision 6 c FIXED 1 1 1 PEEK", &["a", "b", "c"])]

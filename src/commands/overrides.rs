@@ -22,7 +22,7 @@ impl Command for Override {
     const DOCS: Docs = Docs {
         summary: c"Sets, shows and removes what holds for one key in place of a policy's limits.",
         complexity: c"O(N) where N is the number of overrides of the key, at most 64",
-        since: c"0.2.0",
+        since: c"0.1.0",
         arguments: &[Argument::one_of(
             c"action",
             &[

@@ -23,7 +23,7 @@ impl Command for PolicySet {
     const DOCS: Docs = Docs {
         summary: c"Sets, shows, lists, saves and loads policies: limits by name.",
         complexity: c"O(1); LIST, DUMP and LOAD O(N) where N is the number of policies",
-        since: c"0.2.0",
+        since: c"0.1.0",
         arguments: &[Argument::one_of(
             c"action",
             &[
