@@ -138,32 +138,32 @@ impl<L: Limits> Request<'_, L> {
         Some(decision)
     }
 
-    /// Opens the key and reads from where the limit goes on.
     #[inline(always)]
-    fn open(
-        &self,
-        ctx: &Context,
-        limit: &Limit,
-        cost: u64,
-        options: Options,
-    ) -> Result<(Key, From), Failure> {
-        let mut key = if !options.peek && cost > 0 {
+    fn open(&self, ctx: &Context, cost: u64, options: Options) -> Key {
+        if !options.peek && cost > 0 {
             Key::open_to_write(ctx, self.name)
         } else {
             Key::open_to_read(ctx, self.name)
-        };
-        let from = match (key.read(limit.algorithm()), limit) {
-            (Ok(()), Limit::Group(_)) if key.state().is_some_and(|state| !limit.fits(state)) => {
-                adopt(&key, limit)?
-            }
-            (Ok(()), _) => From::Key,
+        }
+    }
+
+    /// Reads the key, and tells from where the limit goes on.
+    #[inline(always)]
+    fn read(&self, key: &mut Key, limit: &Limit) -> Result<From, Failure> {
+        match key.read(limit.algorithm()) {
+            Ok(()) => match limit {
+                Limit::Group(_) if key.state().is_some_and(|state| !limit.fits(state)) => {
+                    adopt(key, limit)
+                }
+                _ => Ok(From::Key),
+            },
             // Only a policy may turn a key into one of another algorithm.
-            (Err(Failure::OtherAlgorithm { .. }), _) if self.limits.policy().is_some() => {
-                adopt_other(&mut key, limit)?
+            Err(Failure::OtherAlgorithm { .. }) if self.limits.policy().is_some() => {
+                key.read_any()?;
+                adopt(key, limit)
             }
-            (Err(failure), _) => return Err(failure),
-        };
-        Ok((key, from))
+            Err(failure) => Err(failure),
+        }
     }
 }
 
@@ -193,7 +193,8 @@ pub(crate) fn one(
         return Ok(decision);
     }
     let (limit, cost) = request.limits.limit()?;
-    let (mut key, mut from) = request.open(ctx, &limit, cost, options)?;
+    let mut key = request.open(ctx, cost, options);
+    let mut from = request.read(&mut key, &limit)?;
     let outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
     let mut decision = outcome.decision;
     if request.shadow {
@@ -287,7 +288,8 @@ impl<'a> Check<'a> {
             return Ok(Self::decided(request, decision));
         }
         let (limit, cost) = request.limits.limit()?;
-        let (key, from) = request.open(ctx, &limit, cost, options)?;
+        let mut key = request.open(ctx, cost, options);
+        let from = request.read(&mut key, &limit)?;
         let mut outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
         if request.shadow {
             outcome.decision.pass();
@@ -400,12 +402,6 @@ fn adopt(key: &Key, limit: &Limit) -> Result<From, Failure> {
         asked: limit.algorithm(),
     })?;
     Ok(From::Adopted(adopted.map(Box::new)))
-}
-
-#[cold]
-fn adopt_other(key: &mut Key, limit: &Limit) -> Result<From, Failure> {
-    key.read_any()?;
-    adopt(key, limit)
 }
 
 /// The whole state that a step from another one than the key's leads to.
