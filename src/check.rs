@@ -3,9 +3,10 @@
 //! One limit and several take the same steps, on a [`Check`] each; RL.PEEK leaves out the commit.
 
 use rl_core::parse::{Options, Spec};
-use rl_core::{Decision, Error, Expiry, Mode, NEVER, Next, Outcome};
+use rl_core::{Decision, Error, Expiry, Limit, Mode, NEVER, Next, Outcome, State};
 use smallvec::SmallVec;
 
+use crate::eyes::{self, Answer, By, Seen};
 use crate::failure::Failure;
 use crate::redis::{Arg, Context, Key};
 use crate::replicate;
@@ -28,12 +29,14 @@ pub(crate) struct Verdict {
 /// Decides one limit, and consumes if it allows.
 #[inline(always)]
 pub(crate) fn one(ctx: &Context, request: &Request, options: Options) -> Result<Decision, Failure> {
-    let mut check = Check::evaluate(ctx, request, ctx.now_us(), options)?;
+    let now_us = ctx.now_us();
+    let mut check = Check::evaluate(ctx, request, now_us, options)?;
     if !options.peek {
         check.needs_room(ctx)?;
         if check.commit(ctx)? == Change::Unheard {
             replicate::unheard(ctx);
         }
+        check.is_seen(ctx, now_us);
     }
     Ok(check.outcome.decision)
 }
@@ -67,6 +70,12 @@ pub(crate) fn all(
         if unheard {
             replicate::unheard(ctx);
         }
+        for check in &checks {
+            // What allowed while another denied has not decided anything.
+            if verdict.allowed || !check.outcome.decision.allowed {
+                check.is_seen(ctx, now_us);
+            }
+        }
     }
     reply(
         verdict,
@@ -90,6 +99,8 @@ struct Check<'a> {
     request: &'a Request<'a>,
     key: Key,
     outcome: Outcome<Next<'a>>,
+    /// Whether FORCE alone made it pass.
+    forced: bool,
 }
 
 impl<'a> Check<'a> {
@@ -107,16 +118,16 @@ impl<'a> Check<'a> {
             Key::open_to_read(ctx, request.name)
         };
         key.read(limit.algorithm())?;
-        let mode = if options.force {
-            Mode::Force
-        } else {
-            Mode::Check
-        };
-        let outcome = limit.evaluate(key.state(), now_us, *cost, mode)?;
+        let mut outcome = limit.evaluate(key.state(), now_us, *cost, Mode::Check)?;
+        let forced = options.force && !outcome.decision.allowed;
+        if forced {
+            outcome = force(limit, key.state(), now_us, *cost)?;
+        }
         Ok(Self {
             request,
             key,
             outcome,
+            forced,
         })
     }
 
@@ -143,6 +154,29 @@ impl<'a> Check<'a> {
         }
     }
 
+    /// Counts the answer, after the commit.
+    #[inline(always)]
+    fn is_seen(&self, ctx: &Context, now_us: u64) {
+        let decision = &self.outcome.decision;
+        let answer = match (decision.allowed, self.forced) {
+            (false, _) => Answer::Denied,
+            (true, true) => Answer::Forced,
+            (true, false) => Answer::Allowed,
+        };
+        eyes::saw(
+            ctx,
+            &Seen {
+                name: self.request.name,
+                by: By::Limit(&self.request.spec.limit),
+                cost: self.request.spec.cost,
+                decision,
+                answer,
+                policy: None,
+                now_us,
+            },
+        );
+    }
+
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
     fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
         if self.outcome.decision.allowed {
@@ -157,6 +191,18 @@ impl<'a> Check<'a> {
         }
         Ok(())
     }
+}
+
+/// Out of the way of the calls that are not forced.
+#[cold]
+#[inline(never)]
+fn force<'a>(
+    limit: &Limit<'a>,
+    state: Option<&State>,
+    now_us: u64,
+    cost: u64,
+) -> Result<Outcome<Next<'a>>, Error> {
+    limit.evaluate(state, now_us, cost, Mode::Force)
 }
 
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.

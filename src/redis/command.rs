@@ -9,11 +9,12 @@ use rl_core::Error;
 use super::{Args, Context, Docs, api, docs};
 use crate::failure::Failure;
 
-/// Whether a command may change its keys.
+/// Whether a command may change its keys, or has none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
+    Keyless,
 }
 
 /// A command, one file each under `commands/`.
@@ -38,6 +39,8 @@ pub(crate) trait Command {
 
 /// Registers a command with the server.
 pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
+    // With the last key and the step the same.
+    let first_key = c_int::from(C::ACCESS != Access::Keyless);
     // SAFETY: the context is valid during the load, the strings are static, the function lives as long
     // as the module.
     unsafe {
@@ -46,9 +49,9 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
             C::NAME.as_ptr(),
             Some(entry::<C>),
             C::FLAGS.as_ptr(),
-            1,
-            1,
-            1,
+            first_key,
+            first_key,
+            first_key,
         );
         if created != REDISMODULE_OK as c_int {
             return Err(Error::Internal);

@@ -80,6 +80,18 @@ impl Argument {
         }
     }
 
+    /// A word and one of several behind it.
+    pub(crate) const fn choice(
+        name: &'static CStr,
+        token: &'static CStr,
+        parts: &'static [Self],
+    ) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::one_of(name, parts)
+        }
+    }
+
     pub(crate) const fn optional(self) -> Self {
         Self {
             flags: self.flags | REDISMODULE_CMD_ARG_OPTIONAL,
@@ -138,15 +150,16 @@ pub(super) unsafe fn publish(
 
 /// The first key, by which clients route; and, where more follow, a sign that the command must be asked.
 fn key_specs(access: Access, more_keys: bool) -> [RedisModuleCommandKeySpec; 3] {
+    // SAFETY: a C struct of integers, unions of integers and pointers, for all of which zero is valid;
+    // an all-zero spec ends the list.
+    let mut specs: [RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
     let flags = match access {
         Access::Read => REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => {
             REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE
         }
+        Access::Keyless => return specs,
     };
-    // SAFETY: a C struct of integers, unions of integers and pointers, for all of which zero is valid;
-    // an all-zero spec ends the list.
-    let mut specs: [RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
     specs[0].flags = u64::from(flags);
     specs[0].begin_search_type = RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     specs[0].bs.index.pos = 1;

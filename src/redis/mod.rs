@@ -2,6 +2,7 @@
 //! all of the module's `unsafe` is here.
 
 mod command;
+mod config;
 mod context;
 mod datatype;
 mod docs;
@@ -9,16 +10,19 @@ mod events;
 mod info;
 mod key;
 mod live;
+mod main_thread;
 mod string;
 mod words;
 
 pub(crate) use command::{Access, Command, add_acl_category, register};
+pub(crate) use config::register_settings;
 pub(crate) use context::Context;
 pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
 pub(crate) use events::{Event, subscribe};
 pub(crate) use info::{Info, register_info};
 pub(crate) use key::Key;
+pub(crate) use main_thread::{MainThread, OnMainThread};
 pub(crate) use string::{Arg, Args};
 
 /// A function that every supported server has. Its absence is a bug in this module, so it may panic;

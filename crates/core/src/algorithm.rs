@@ -1,5 +1,7 @@
 //! The list of algorithms, and the dispatch to their files.
 
+use std::fmt;
+
 use crate::encoding::{Blob, Encoded, Fields};
 use crate::inspect::Field;
 use crate::{Error, Mode, Outcome};
@@ -131,6 +133,15 @@ macro_rules! algorithms {
                         Ok(outcome.map(Next::$live))
                     })+
                     _ => Err(Error::WrongAlgorithm),
+                }
+            }
+        }
+
+        impl fmt::Display for Limit<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$word(limit) => limit.fmt(f),)+
+                    $(Self::$live(limit) => limit.fmt(f),)+
                 }
             }
         }
@@ -278,6 +289,25 @@ impl Algorithm {
     pub fn from_name(name: &[u8]) -> Option<Self> {
         let named = |algorithm: &&Self| algorithm.name().as_bytes().eq_ignore_ascii_case(name);
         Self::ALL.iter().find(named).copied()
+    }
+}
+
+impl<'a> Limit<'a> {
+    /// The limit to keep for longer than the call, and what it borrowed from it: a lease's holder.
+    #[must_use]
+    pub fn detached(&self) -> (Limit<'static>, &'a [u8]) {
+        let limit = match self {
+            Self::Slide(limit) => Limit::Slide(*limit),
+            Self::Bucket(limit) => Limit::Bucket(*limit),
+            Self::Fixed(limit) => Limit::Fixed(*limit),
+            Self::Leak(limit) => Limit::Leak(*limit),
+            Self::Exact(limit) => Limit::Exact(*limit),
+            Self::Lease(limit) => {
+                let (limit, holder) = limit.detached();
+                return (Limit::Lease(limit), holder);
+            }
+        };
+        (limit, &[])
     }
 }
 
