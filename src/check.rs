@@ -6,7 +6,7 @@ use rl_core::parse::{Options, Spec};
 use rl_core::{Decision, Error, Expiry, Limit, Mode, NEVER, Next, Outcome, State};
 use smallvec::SmallVec;
 
-use crate::eyes::{self, Answer, By, Seen};
+use crate::eyes::{self, Answer, By, Denial, Seen};
 use crate::failure::Failure;
 use crate::redis::{Arg, Context, Key};
 use crate::replicate;
@@ -118,11 +118,13 @@ impl<'a> Check<'a> {
             Key::open_to_read(ctx, request.name)
         };
         key.read(limit.algorithm())?;
-        let mut outcome = limit.evaluate(key.state(), now_us, *cost, Mode::Check)?;
-        let forced = options.force && !outcome.decision.allowed;
-        if forced {
-            outcome = force(limit, key.state(), now_us, *cost)?;
-        }
+        let (mode, forced) = if options.force {
+            let denied = would_deny(*limit, key.state(), now_us, *cost)?;
+            (Mode::Force, denied)
+        } else {
+            (Mode::Check, false)
+        };
+        let outcome = limit.evaluate(key.state(), now_us, *cost, mode)?;
         Ok(Self {
             request,
             key,
@@ -163,18 +165,17 @@ impl<'a> Check<'a> {
             (true, true) => Answer::Forced,
             (true, false) => Answer::Allowed,
         };
-        eyes::saw(
-            ctx,
-            &Seen {
-                name: self.request.name,
-                by: By::Limit(&self.request.spec.limit),
-                cost: self.request.spec.cost,
-                decision,
-                answer,
-                policy: None,
-                now_us,
-            },
-        );
+        let seen = Seen {
+            name: self.request.name,
+            cost: self.request.spec.cost,
+            answer,
+            policy: None,
+            now_us,
+        };
+        eyes::saw(ctx, seen, || Denial {
+            by: By::Limit(self.request.spec.limit),
+            decision: *decision,
+        });
     }
 
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
@@ -193,16 +194,12 @@ impl<'a> Check<'a> {
     }
 }
 
-/// Out of the way of the calls that are not forced.
+/// Whether FORCE makes a difference; asked of forced calls alone.
 #[cold]
 #[inline(never)]
-fn force<'a>(
-    limit: &Limit<'a>,
-    state: Option<&State>,
-    now_us: u64,
-    cost: u64,
-) -> Result<Outcome<Next<'a>>, Error> {
-    limit.evaluate(state, now_us, cost, Mode::Force)
+fn would_deny(limit: Limit, state: Option<&State>, now_us: u64, cost: u64) -> Result<bool, Error> {
+    let outcome = limit.evaluate(state, now_us, cost, Mode::Check)?;
+    Ok(!outcome.decision.allowed)
 }
 
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.

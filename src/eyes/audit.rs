@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use rl_core::{Limit, MAX_NAME};
 
-use super::{Answer, By, Seen};
+use super::{Answer, By, Denial, Seen};
 use crate::redis::Context;
 
 /// The newest entry is the one before `next`.
@@ -53,14 +53,14 @@ impl Ring {
         }
     }
 
-    pub(super) fn record(&mut self, seen: &Seen, client: u64) {
+    pub(super) fn record(&mut self, seen: &Seen, denial: &Denial, client: u64) {
         let id = self.id;
         self.id += 1;
         if self.entries.len() < self.max_len {
             self.entries.push(Entry::default());
         }
         if let Some(entry) = self.entries.get_mut(self.next) {
-            entry.fill(seen, id, client);
+            entry.fill(seen, denial, id, client);
             self.next += 1;
             if self.next == self.max_len {
                 self.next = 0;
@@ -107,12 +107,12 @@ impl Ring {
 }
 
 impl Entry {
-    pub(super) fn fill(&mut self, seen: &Seen, id: u64, client: u64) {
+    pub(super) fn fill(&mut self, seen: &Seen, denial: &Denial, id: u64, client: u64) {
         self.id = id;
         self.time_ms = seen.now_us / 1000;
         refill(&mut self.key, seen.name.as_bytes());
         self.holder.clear();
-        self.limit = match seen.by {
+        self.limit = match denial.by {
             By::Limit(limit) => {
                 let (limit, holder) = limit.detached();
                 self.holder.extend_from_slice(holder);
@@ -127,8 +127,8 @@ impl Entry {
             (self.index, self.fixed_cost) = (policy.index, policy.fixed_cost);
         }
         self.cost = seen.cost;
-        self.at_most = seen.decision.limit;
-        self.retry_after_ms = seen.decision.retry_after_ms;
+        self.at_most = denial.decision.limit;
+        self.retry_after_ms = denial.decision.retry_after_ms;
         self.shadow = seen.answer == Answer::ShadowDenied;
         self.client = client;
     }

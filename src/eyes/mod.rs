@@ -43,21 +43,27 @@ pub(crate) enum Answer {
 /// What decided.
 #[derive(Clone, Copy)]
 pub(crate) enum By<'a> {
-    Limit(&'a Limit<'a>),
+    Limit(Limit<'a>),
     /// An override that blocks the key.
     #[allow(dead_code, reason = "for policies")]
     Block,
 }
 
 /// One limit of a call that was answered and not only asked about.
+#[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     pub(crate) name: Arg<'a>,
-    pub(crate) by: By<'a>,
     pub(crate) cost: u64,
-    pub(crate) decision: &'a Decision,
     pub(crate) answer: Answer,
     pub(crate) policy: Option<Policy<'a>>,
     pub(crate) now_us: u64,
+}
+
+/// What there is to tell of a denial.
+#[derive(Clone, Copy)]
+pub(crate) struct Denial<'a> {
+    pub(crate) by: By<'a>,
+    pub(crate) decision: Decision,
 }
 
 /// The policy through which a limit was checked.
@@ -131,9 +137,10 @@ pub(crate) fn change(proof: &impl OnMainThread, settings: Settings) {
     with(proof, |eyes| eyes.apply(settings));
 }
 
-/// Takes notice of an answer. Calls that cost nothing only asked.
+/// Takes notice of an answer. Calls that cost nothing only asked. `denial` is asked for if there is one: the
+/// calls that are allowed need not have it ready.
 #[inline(always)]
-pub(crate) fn saw(ctx: &Context, seen: &Seen) {
+pub(crate) fn saw<'a>(ctx: &Context, seen: Seen<'a>, denial: impl FnOnce() -> Denial<'a>) {
     if seen.cost == 0 {
         return;
     }
@@ -142,23 +149,27 @@ pub(crate) fn saw(ctx: &Context, seen: &Seen) {
         Answer::Denied => Counted::Denied,
         Answer::Forced => Counted::Forced,
     };
-    with(ctx, |eyes| {
-        eyes.tally.add(counted, 1, seen.now_us);
-        if let Some(top) = &mut eyes.top {
-            let denied = counted == Counted::Denied;
-            top.saw(seen.name.as_bytes(), denied, seen.now_us);
-        }
-    });
     if let Some(policy) = seen.policy {
         policy.tally.add(counted, 1, seen.now_us);
     }
+    count(ctx, counted, seen.name, seen.now_us);
     if matches!(seen.answer, Answer::Denied | Answer::ShadowDenied) {
-        saw_denial(ctx, seen);
+        saw_denial(ctx, seen, denial());
     }
 }
 
+#[inline(always)]
+fn count(ctx: &Context, counted: Counted, name: Arg, now_us: u64) {
+    with(ctx, |eyes| {
+        eyes.tally.add(counted, 1, now_us);
+        if let Some(top) = &mut eyes.top {
+            top.saw(name.as_bytes(), counted == Counted::Denied, now_us);
+        }
+    });
+}
+
 #[inline(never)]
-fn saw_denial(ctx: &Context, seen: &Seen) {
+fn saw_denial(ctx: &Context, seen: Seen, denial: Denial) {
     let shadow = seen.answer == Answer::ShadowDenied;
     if let Some(policy) = seen.policy.filter(|_| shadow) {
         policy.tally.add(Counted::ShadowDenied, 1, seen.now_us);
@@ -170,11 +181,11 @@ fn saw_denial(ctx: &Context, seen: &Seen) {
         if !eyes.is_sampled() {
             return false;
         }
-        eyes.audit.record(seen, ctx.client_id());
+        eyes.audit.record(&seen, &denial, ctx.client_id());
         !eyes.settings.audit_stream.is_empty()
     });
     if streamed == Some(true) {
-        stream::add(ctx, seen);
+        stream::add(ctx, &seen, &denial);
     }
 }
 

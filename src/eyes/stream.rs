@@ -3,28 +3,28 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use super::{Entry, Seen, Shown, with};
+use super::{Denial, Entry, Seen, Shown, with};
 use crate::redis::Context;
 use crate::settings::Number;
 
-pub(super) fn add(ctx: &Context, seen: &Seen) {
+pub(super) fn add(ctx: &Context, seen: &Seen, denial: &Denial) {
     /// Other modules may answer to a stream's entry with a call that is denied, and so on for ever.
     static ADDING: AtomicBool = AtomicBool::new(false);
     // A replica's data is its primary's alone.
     if ctx.is_applying() || ADDING.swap(true, Relaxed) {
         return;
     }
-    let added = try_add(ctx, seen);
+    let added = try_add(ctx, seen, denial);
     ADDING.store(false, Relaxed);
     if !added {
         with(ctx, |eyes| eyes.stream_errors += 1);
     }
 }
 
-fn try_add(ctx: &Context, seen: &Seen) -> bool {
+fn try_add(ctx: &Context, seen: &Seen, denial: &Denial) -> bool {
     let told = with(ctx, |eyes| {
         let mut entry = Entry::default();
-        entry.fill(seen, eyes.audit.last_id(), ctx.client_id());
+        entry.fill(seen, denial, eyes.audit.last_id(), ctx.client_id());
         let max_len = eyes.settings.number(Number::AuditStreamMaxLen);
         (entry, eyes.settings.audit_stream.clone(), max_len)
     });

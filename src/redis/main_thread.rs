@@ -31,9 +31,9 @@ impl<T> MainThread<T> {
         _proof: &impl OnMainThread,
         body: impl FnOnce(&mut T) -> R,
     ) -> Option<R> {
-        self.0
-            .try_borrow_mut()
-            .ok()
-            .map(|mut content| body(&mut content))
+        match self.0.try_borrow_mut() {
+            Ok(mut content) => Some(body(&mut content)),
+            Err(_) => None,
+        }
     }
 }

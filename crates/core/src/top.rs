@@ -1,7 +1,7 @@
 //! The hottest keys, from tables of a fixed size: counting allocates nothing.
 //!
-//! A key has one bucket of four places. One that has no place in it wears down the smallest count there,
-//! the less likely the larger that count is, and takes the place over when the count is gone. So a key's
+//! A key has one bucket of four places. One that has no place in it wears down a small count there, the
+//! less likely the larger that count is, and takes the place over when the count is gone. So a key's
 //! count is never more than it was seen, keys that come often stay, and a flood of others passes by. Each
 //! minute begins with an empty table; what is told is the current minute and the one before.
 
@@ -88,9 +88,14 @@ impl Top {
     pub fn saw(&mut self, name: &[u8], denied: bool, now_us: u64) {
         self.turn(now_us);
         let hash = hash(self.seed, name);
-        self.checks.current.count(hash, name, &mut self.random);
+        let place = self.checks.current.bucket_of(hash);
+        self.checks
+            .current
+            .count(place, hash, name, &mut self.random);
         if denied {
-            self.denials.current.count(hash, name, &mut self.random);
+            self.denials
+                .current
+                .count(place, hash, name, &mut self.random);
         }
     }
 
@@ -197,48 +202,52 @@ impl Table {
     }
 
     #[inline(always)]
-    fn count(&mut self, hash: u64, name: &[u8], random: &mut u64) {
-        let place = self.bucket_of(hash);
+    fn count(&mut self, place: usize, hash: u64, name: &[u8], random: &mut u64) {
         let bucket = &mut self.buckets[place];
         for (known, count) in bucket.hashes.iter().zip(&mut bucket.counts) {
             if *known == hash {
-                *count = count.saturating_add(1);
+                // A minute is too short for more than 2^32 calls.
+                *count = count.wrapping_add(1);
                 return;
             }
         }
-        self.contend(place, hash, name, random);
-    }
-
-    /// A key without a place tries to get one.
-    #[inline(never)]
-    fn contend(&mut self, place: usize, hash: u64, name: &[u8], random: &mut u64) {
         // Knuth's; the upper half is random enough for this.
         *random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let dice = *random >> 32;
-        let bucket = &mut self.buckets[place];
-        // Of equals any, or one place would see all the contest.
-        let mut least = dice as usize % PLACES;
-        for other in 0..PLACES {
-            if bucket.counts[other] < bucket.counts[least] {
-                least = other;
-            }
-        }
+        // The smaller of two, for less work than the smallest of all: a key that comes often loses
+        // to its neighbours hardly ever.
+        let one = dice as usize % PLACES;
+        let other = (one + 1) % PLACES;
+        let least = if bucket.counts[other] < bucket.counts[one] {
+            other
+        } else {
+            one
+        };
         let count = &mut bucket.counts[least];
-        // Once in `count` + 1 times, so a free place always.
-        if (dice * (u64::from(*count) + 1)) >> 32 != 0 {
+        // Once in `count` + 1 times.
+        if (dice * (u64::from(*count) + 1)) >> 32 != 0 && bucket.hashes[PLACES - 1] != 0 {
             return;
         }
-        if *count > 1 {
+        if *count > 1 && bucket.hashes[PLACES - 1] != 0 {
             *count -= 1;
             return;
         }
-        *count = 1;
-        bucket.hashes[least] = hash;
+        self.take_over(place, least, hash, name);
+    }
+
+    #[inline(never)]
+    fn take_over(&mut self, place: usize, least: usize, hash: u64, name: &[u8]) {
+        let bucket = &mut self.buckets[place];
+        // Places are filled in order, before any is taken over.
+        let free = bucket.hashes.iter().position(|hash| *hash == 0);
+        let at = free.unwrap_or(least);
         let len = name.len().min(MAX_NAME);
-        bucket.lens[least] = len as u16;
-        self.names[place * PLACES + least][..len].copy_from_slice(&name[..len]);
+        bucket.hashes[at] = hash;
+        bucket.counts[at] = 1;
+        bucket.lens[at] = len as u16;
+        self.names[place * PLACES + at][..len].copy_from_slice(&name[..len]);
     }
 
     /// Where a key is, and its count.
