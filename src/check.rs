@@ -6,6 +6,7 @@ use rl_core::parse::{self, Options, Spec};
 use rl_core::{Decision, Error, Expiry, Limit, Mode, NEVER, NO_INDEX, Next, Outcome, State};
 use smallvec::SmallVec;
 
+use crate::eyes::{self, Answer, Denial, Seen};
 use crate::failure::Failure;
 use crate::overrides::Applied;
 use crate::redis::{Arg, Context, Key};
@@ -28,6 +29,10 @@ pub(crate) trait Limits {
     fn limit(&self) -> Result<(Limit<'_>, u64), Error>;
     /// The policy, if there is one.
     fn policy(&self) -> Option<&Applied>;
+    /// What the call takes of the limit that decided.
+    fn cost(&self, index: i8) -> u64;
+    /// What decided.
+    fn decider(&self, index: i8) -> eyes::By<'_>;
 }
 
 /// One or the other.
@@ -46,6 +51,16 @@ impl Limits for Spec<'_> {
     fn policy(&self) -> Option<&Applied> {
         None
     }
+
+    #[inline(always)]
+    fn cost(&self, _index: i8) -> u64 {
+        self.cost
+    }
+
+    #[inline(always)]
+    fn decider(&self, _index: i8) -> eyes::By<'_> {
+        eyes::By::Limit(self.limit)
+    }
 }
 
 impl Limits for Applied {
@@ -57,6 +72,18 @@ impl Limits for Applied {
     #[inline(always)]
     fn policy(&self) -> Option<&Applied> {
         Some(self)
+    }
+
+    #[inline(always)]
+    fn cost(&self, index: i8) -> u64 {
+        Applied::cost(self, index)
+    }
+
+    fn decider(&self, index: i8) -> eyes::By<'_> {
+        match self.rule(index) {
+            Some(rule) => eyes::By::Limit(rule.limit),
+            None => eyes::By::Block,
+        }
     }
 }
 
@@ -74,6 +101,21 @@ impl Limits for By<'_> {
         match self {
             By::Spec(_) => None,
             By::Policy(applied) => Some(applied),
+        }
+    }
+
+    #[inline(always)]
+    fn cost(&self, index: i8) -> u64 {
+        match self {
+            By::Spec(spec) => spec.cost,
+            By::Policy(applied) => Applied::cost(applied, index),
+        }
+    }
+
+    fn decider(&self, index: i8) -> eyes::By<'_> {
+        match self {
+            By::Spec(spec) => spec.decider(index),
+            By::Policy(applied) => applied.decider(index),
         }
     }
 }
@@ -131,11 +173,56 @@ impl<L: Limits> Request<'_, L> {
     /// What is answered without asking any limit: an override decides, the key is not even looked at.
     #[inline(always)]
     fn decided(&self) -> Option<Decision> {
-        let mut decision = self.limits.policy()?.decided()?;
+        self.limits.policy()?.decided()
+    }
+
+    /// Takes notice of an answer, after the commit.
+    #[inline(always)]
+    fn is_seen(&self, ctx: &Context, decision: &Decision, forced: bool, now_us: u64) {
+        let answer = match (decision.allowed, forced) {
+            (true, true) => Answer::Forced,
+            (true, false) => Answer::Allowed,
+            (false, _) if self.shadow => Answer::ShadowDenied,
+            (false, _) => Answer::Denied,
+        };
+        let policy = self.limits.policy();
+        let seen = Seen {
+            name: self.name,
+            cost: self.limits.cost(decision.index),
+            answer,
+            policy: policy.map(|applied| applied.seen(decision.index)),
+            now_us,
+        };
+        eyes::saw(ctx, seen, || Denial {
+            by: self.limits.decider(decision.index),
+            decision: *decision,
+        });
+    }
+
+    /// As the caller is told.
+    #[inline(always)]
+    fn told(&self, mut decision: Decision) -> Decision {
         if self.shadow {
             decision.pass();
         }
-        Some(decision)
+        decision
+    }
+
+    /// Whether FORCE alone makes a call pass; asked of forced calls alone.
+    #[inline(always)]
+    fn is_forced(
+        &self,
+        limit: &Limit,
+        state: Option<&State>,
+        now_us: u64,
+        cost: u64,
+        options: Options,
+    ) -> Result<bool, Error> {
+        if options.force {
+            would_deny(*limit, state, now_us, cost)
+        } else {
+            Ok(false)
+        }
     }
 
     #[inline(always)]
@@ -190,28 +277,31 @@ pub(crate) fn one(
     now_us: u64,
 ) -> Result<Decision, Failure> {
     if let Some(decision) = request.decided() {
-        return Ok(decision);
+        if !options.peek {
+            request.is_seen(ctx, &decision, false, now_us);
+        }
+        return Ok(request.told(decision));
     }
     let (limit, cost) = request.limits.limit()?;
     let mut key = request.open(ctx, cost, options);
     let mut from = request.read(&mut key, &limit)?;
+    let forced = request.is_forced(&limit, from.state(&key), now_us, cost, options)?;
     let outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
-    let mut decision = outcome.decision;
-    if request.shadow {
-        decision.pass();
-    }
-    if !options.peek
-        && let Some(next) = outcome.next
-    {
-        needs_room(ctx, &key)?;
-        if from.commit(ctx, &mut key, request.name, next, outcome.expiry)? == Change::Unheard {
-            replicate::unheard(ctx);
+    if !options.peek {
+        if let Some(next) = outcome.next {
+            needs_room(ctx, &key)?;
+            let change = from.commit(ctx, &mut key, request.name, next, outcome.expiry)?;
+            if change == Change::Unheard {
+                replicate::unheard(ctx);
+            }
         }
+        request.is_seen(ctx, &outcome.decision, forced, now_us);
     }
-    Ok(decision)
+    Ok(request.told(outcome.decision))
 }
 
 /// Decides several limits together, consumes if all allow, and hands the answers to `reply`.
+#[inline(always)]
 pub(crate) fn all(
     ctx: &Context,
     requests: &[Request],
@@ -242,10 +332,19 @@ pub(crate) fn all(
         if unheard {
             replicate::unheard(ctx);
         }
+        for check in &checks {
+            // What allowed while another denied has not decided anything.
+            if verdict.allowed || check.denies() {
+                let decision = &check.outcome.decision;
+                check.request.is_seen(ctx, decision, check.forced, now_us);
+            }
+        }
     }
     reply(
         verdict,
-        &mut checks.iter().map(|check| check.outcome.decision),
+        &mut checks
+            .iter()
+            .map(|check| check.request.told(check.outcome.decision)),
     );
     Ok(())
 }
@@ -266,6 +365,8 @@ struct Check<'a> {
     key: Key,
     from: From,
     outcome: Outcome<Next<'a>>,
+    /// Whether FORCE alone made it pass.
+    forced: bool,
 }
 
 /// What a decision was made from.
@@ -290,15 +391,14 @@ impl<'a> Check<'a> {
         let (limit, cost) = request.limits.limit()?;
         let mut key = request.open(ctx, cost, options);
         let from = request.read(&mut key, &limit)?;
-        let mut outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
-        if request.shadow {
-            outcome.decision.pass();
-        }
+        let forced = request.is_forced(&limit, from.state(&key), now_us, cost, options)?;
+        let outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
         Ok(Self {
             request,
             key,
             from,
             outcome,
+            forced,
         })
     }
 
@@ -316,7 +416,14 @@ impl<'a> Check<'a> {
                     unmoved: true,
                 },
             },
+            forced: false,
         }
+    }
+
+    /// Whether this limit denies the call. One on trial never does.
+    #[inline(always)]
+    fn denies(&self) -> bool {
+        !self.outcome.decision.allowed && !self.request.shadow
     }
 
     /// Writes what the outcome leaves to be written.
@@ -333,7 +440,7 @@ impl<'a> Check<'a> {
 
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
     fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
-        if self.outcome.decision.allowed && self.outcome.decision.index != NO_INDEX {
+        if !self.denies() && self.outcome.decision.index != NO_INDEX {
             let (limit, _) = self.request.limits.limit()?;
             self.outcome = limit.evaluate(self.from.state(&self.key), now_us, 0, Mode::Check)?;
             // A holder that asked to keep less than it has may have more than a lowered limit.
@@ -417,6 +524,14 @@ fn follow<'a>(from: Option<Box<State>>, next: Next<'a>) -> Option<Next<'a>> {
     state.map(Next::Whole)
 }
 
+/// Whether FORCE makes a difference; asked of forced calls alone.
+#[cold]
+#[inline(never)]
+fn would_deny(limit: Limit, state: Option<&State>, now_us: u64, cost: u64) -> Result<bool, Error> {
+    let outcome = limit.evaluate(state, now_us, cost, Mode::Check)?;
+    Ok(!outcome.decision.allowed)
+}
+
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.
 #[inline(always)]
 pub(crate) fn commit(
@@ -455,8 +570,8 @@ impl Verdict {
             allowed: true,
             retry_after_ms: 0,
         };
-        let decisions = checks.iter().map(|check| check.outcome.decision);
-        for decision in decisions.filter(|decision| !decision.allowed) {
+        for check in checks.iter().filter(|check| check.denies()) {
+            let decision = &check.outcome.decision;
             verdict.allowed = false;
             verdict.retry_after_ms = match (verdict.retry_after_ms, decision.retry_after_ms) {
                 (NEVER, _) | (_, NEVER) => NEVER,

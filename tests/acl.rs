@@ -8,7 +8,7 @@ use redis::{Connection, Value, from_redis_value};
 use rstest::{fixture, rstest};
 use support::{Five, Multi, Server, ask, ask_error, error_text, knows, try_ask};
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 18] = [
     "rl.slide",
     "rl.bucket",
     "rl.fixed",
@@ -24,13 +24,16 @@ const COMMANDS: [&str; 15] = [
     "rl.check",
     "rl.policy",
     "rl.override",
+    "rl.stats",
+    "rl.top",
+    "rl.audit",
 ];
 
-/// What has to be granted by name: it overwrites any key, or changes what limits there are.
-const DANGEROUS: [&str; 3] = ["rl.load", "rl.policy", "rl.override"];
+/// What overwrites any key, changes what limits there are, or tells names of any key: it has to be granted by name.
+const DANGEROUS: [&str; 5] = ["rl.load", "rl.policy", "rl.override", "rl.top", "rl.audit"];
 
 /// A call of each, in the same order.
-const CALLS: [&str; 15] = [
+const CALLS: [&str; 18] = [
     "RL.SLIDE s 5 1h",
     "RL.BUCKET b 5 1 1h",
     "RL.FIXED f 5 1h",
@@ -46,6 +49,9 @@ const CALLS: [&str; 15] = [
     "RL.CHECK s policy",
     "RL.POLICY LIST",
     "RL.OVERRIDE GET s",
+    "RL.STATS",
+    "RL.TOP",
+    "RL.AUDIT GET",
 ];
 
 /// Whether a call is let through to the command, which may then complain.
@@ -186,9 +192,10 @@ fn commands_are_in_the_servers_own_categories_where_modules_can_say_so(server: S
         categories.sort();
         let expected: &[&str] = match (can_say, command) {
             (false, _) => &[],
-            (true, "rl.peek" | "rl.inspect") => &["@fast", "@read"],
+            (true, "rl.peek" | "rl.inspect" | "rl.stats") => &["@fast", "@read"],
             (true, "rl.load") => &["@dangerous", "@fast", "@write"],
             (true, "rl.policy" | "rl.override") => &["@dangerous", "@slow", "@write"],
+            (true, "rl.top" | "rl.audit") => &["@admin", "@dangerous", "@slow"],
             (true, _) => &["@fast", "@write"],
         };
         assert_eq!(categories, expected, "{command}");

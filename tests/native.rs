@@ -93,6 +93,11 @@ fn has_docs(server: &Server) -> bool {
 #[case("RL.CHECK", -3, &["write", "fast"])]
 #[case("RL.PEEK", -5, &["readonly", "fast"])]
 #[case("RL.LOAD", 4, &["write", "denyoom", "fast"])]
+#[case("RL.POLICY", -2, &["may_replicate"])]
+#[case("RL.OVERRIDE", -3, &["write"])]
+#[case("RL.STATS", -1, &["readonly", "fast", "loading", "stale"])]
+#[case("RL.TOP", -1, &["admin", "loading", "stale"])]
+#[case("RL.AUDIT", -2, &["admin", "loading", "stale"])]
 fn command_info_tells_arity_flags_and_keys(
     server: Server,
     #[case] command: &str,
@@ -109,7 +114,12 @@ fn command_info_tells_arity_flags_and_keys(
     let mut expected = flags.to_vec();
     expected.sort_unstable();
     assert_eq!(told, expected);
-    assert_eq!(info[3..6], [1, 1, 1].map(Value::Int), "first, last, step");
+    let keys = match command {
+        "RL.STATS" | "RL.TOP" | "RL.AUDIT" | "RL.POLICY" => [0; 3],
+        "RL.OVERRIDE" => [2, 2, 1],
+        _ => [1; 3],
+    };
+    assert_eq!(info[3..6], keys.map(Value::Int), "first, last, step");
 }
 
 const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capacity refill period cost \
@@ -141,6 +151,9 @@ const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capac
 #[case("RL.RELEASE", "key holder")]
 #[case("RL.INSPECT", "key")]
 #[case("RL.LOAD", "key expire-at-ms blob")]
+#[case("RL.STATS", "[policy]")]
+#[case("RL.TOP", "[COUNT count] [BY CHECKS | DENIALS]")]
+#[case("RL.AUDIT", "{GET [count] | LEN | RESET}")]
 fn command_docs_tell_the_syntax(server: Server, #[case] command: &str, #[case] syntax: &str) {
     if !has_docs(&server) {
         // Before 7.0 all there is to know is the info, which has no page behind it.
@@ -185,7 +198,10 @@ fn spell(arguments: &Value, between: &str) -> String {
             .map_or(vec![], |flags| from_redis_value(flags.clone()).unwrap());
         let has = |flag: &str| flags.iter().any(|other| other == flag);
         let spelled = match text("type").as_str() {
-            "oneof" => spell(&argument["arguments"], " | "),
+            "oneof" => {
+                let token = argument.contains_key("token").then(|| text("token") + " ");
+                token.unwrap_or_default() + &spell(&argument["arguments"], " | ")
+            }
             "block" => spell(&argument["arguments"], " "),
             "pure-token" => text("token"),
             _ if argument.contains_key("token") => format!("{} {}", text("token"), text("name")),

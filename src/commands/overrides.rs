@@ -16,7 +16,7 @@ const POLICY: Argument = Argument::text(c"policy");
 impl Command for Override {
     const NAME: &'static CStr = c"RL.OVERRIDE";
     const FLAGS: &'static CStr = c"write";
-    const ACL: &'static str = "write dangerous";
+    const ACL: &'static str = "write slow dangerous";
     const FIRST_KEY: usize = 2;
     const MIN_ARGS: usize = 3;
     const DOCS: Docs = Docs {

@@ -124,7 +124,7 @@ fn rule<'a>(
 /// Canonical: `SLIDE 100 1m COST 1`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.limit.fmt(f)?;
+        write!(f, "{}", self.limit)?;
         match self.cost {
             Some(cost) => write!(f, " COST {cost}"),
             None => Ok(()),

@@ -592,3 +592,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn limits_are_shown_as_they_are_best_written() {
+    for (line, shown) in [
+        ("SLIDE 100 60 1", "SLIDE 100 1m"),
+        ("slide 100 90s 1 PRECISION 1", "SLIDE 100 90s"),
+        ("SLIDE 100 24h 1 PRECISION 10", "SLIDE 100 1d PRECISION 10"),
+        ("BUCKET 200 1000 120m 5", "BUCKET 200 1000 2h"),
+        ("FIXED 0 1500ms 1", "FIXED 0 1500ms"),
+        ("EXACT 5 36h 1", "EXACT 5 36h"),
+        ("LEAK 3 2 500ms 1", "LEAK 3 2 500ms"),
+        ("LEASE 5 30 job:1 1", "LEASE 5 30s job:1"),
+    ] {
+        let limit = Spec::parse(&mut words(line).into_iter()).unwrap().limit;
+        assert_eq!(limit.to_string(), shown);
+        let (kept, holder) = limit.detached();
+        let holder = String::from_utf8_lossy(holder);
+        assert_eq!(format!("{kept} {holder}").trim_end(), shown);
+    }
+    let limit = lease(5, 1000, b"\0 \xff");
+    assert_eq!(limit.to_string(), "LEASE 5 1s \\x00 \\xff");
+}
