@@ -878,3 +878,66 @@ fn what_policies_answer_can_be_seen(server: Server) {
     let _: Multi = ask(&mut con, "RL.MULTI x POLICY dry 1 d POLICY dry 1");
     assert_eq!(counted(&mut con, "RL.STATS dry"), [4, 0, 2, 0]);
 }
+
+/// How a server takes a folder's `dump.rdb`: whether it comes up, and its log.
+fn start_from(folder: &std::path::Path) -> (bool, String) {
+    let log = folder.join("log");
+    let _ = fs::remove_file(&log);
+    let mut child = std::process::Command::new(support::server_binary())
+        .args(["--port", "0", "--save", "", "--logfile", "log", "--dir"])
+        .arg(folder)
+        .arg("--loadmodule")
+        .arg(support::module())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut up = false;
+    eventually("the server is up or has given up", || {
+        text = fs::read_to_string(&log).unwrap_or_default();
+        up = text.contains("Ready to accept connections");
+        up || child.try_wait().unwrap().is_some()
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    text = fs::read_to_string(&log).unwrap_or_default();
+    (up, text)
+}
+
+/// Bits of the policies' part of a file, flipped one at a time: the file is refused in order, or has
+/// other policies.
+#[rstest]
+fn damaged_policies_in_an_rdb_are_refused_or_harmless() {
+    let server = Server::with(&["rdbchecksum", "no", "rdbcompression", "no"]);
+    ok(
+        &mut server.connect(),
+        "RL.POLICY SET free SLIDE 5 1h NOTE x",
+    );
+    let _: () = server.run("SAVE", &[]);
+    let saved = fs::read(server.path("dump.rdb")).unwrap();
+    let json: String = server.run("RL.POLICY", &["DUMP"]);
+    let start = saved
+        .windows(json.len())
+        .position(|part| part == json.as_bytes())
+        .unwrap();
+    let folder = std::env::temp_dir().join(format!("rl-damage-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (mut refused, mut taken) = (0, 0);
+    let ahead = 16; // the part's head: type, version, length
+    for bit in (0..8 * (ahead + json.len() + 1)).step_by(19) {
+        let mut damaged = saved.clone();
+        damaged[start - ahead + bit / 8] ^= 1 << (bit % 8);
+        fs::write(folder.join("dump.rdb"), damaged).unwrap();
+        let (up, log) = start_from(&folder);
+        assert!(!log.contains("BUG REPORT"), "bit {bit}: {log}");
+        if up {
+            taken += 1;
+        } else {
+            refused += 1;
+        }
+    }
+    fs::write(folder.join("dump.rdb"), &saved).unwrap();
+    assert!(start_from(&folder).0);
+    println!("{refused} refused, {taken} taken");
+    assert!(refused > taken);
+    fs::remove_dir_all(&folder).unwrap();
+}

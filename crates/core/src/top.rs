@@ -60,7 +60,6 @@ struct Table {
 
 /// Keys are told apart by their 64-bit hash alone: two of a few thousand will not share one.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
 struct Bucket {
     hashes: [u64; PLACES],
     /// 0 for a place that is free.
