@@ -49,5 +49,5 @@ pub use decision::{Decision, Expiry, Mode, NEVER, Outcome};
 pub use encoding::{Blob, ENCODING_VERSION, Encoded, HEAD_WORDS, MAX_WORDS, stored_words};
 pub use error::Error;
 pub use inspect::{Field, Shown};
-pub use tally::{Counted, Tally};
+pub use tally::{Counted, MINUTE_US, Tally};
 pub use top::{By, Hot, MAX_NAME, Top};
