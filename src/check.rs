@@ -2,6 +2,8 @@
 //!
 //! One limit and several take the same steps, on a [`Check`] each; RL.PEEK leaves out the commit.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use rl_core::parse::{self, Options, Spec};
 use rl_core::{Decision, Error, Expiry, Limit, Mode, NEVER, NO_INDEX, Next, Outcome, State};
 use smallvec::SmallVec;
@@ -11,6 +13,10 @@ use crate::failure::Failure;
 use crate::overrides::Applied;
 use crate::redis::{Arg, Context, Key};
 use crate::replicate;
+
+/// Checks by policy that found a key of which nothing was of use. After a change of algorithms it grows for a
+/// while; if it keeps growing, two policies share keys and undo each other.
+pub(crate) static BEGUN_ANEW: AtomicU64 = AtomicU64::new(0);
 
 /// Calls of up to this many limits allocate nothing.
 pub(crate) const INLINE: usize = 8;
@@ -295,6 +301,8 @@ pub(crate) fn one(
                 replicate::unheard(ctx);
             }
         }
+        // Closed first: to be seen may mean an entry in a stream, and whatever other modules make of that.
+        drop(key);
         request.is_seen(ctx, &outcome.decision, forced, now_us);
     }
     Ok(request.told(outcome.decision))
@@ -331,6 +339,9 @@ pub(crate) fn all(
         }
         if unheard {
             replicate::unheard(ctx);
+        }
+        for check in &mut checks {
+            check.key = Key::none();
         }
         for check in &checks {
             // What allowed while another denied has not decided anything.
@@ -508,6 +519,9 @@ fn adopt(key: &Key, limit: &Limit) -> Result<From, Failure> {
         holds: state.algorithm(),
         asked: limit.algorithm(),
     })?;
+    if adopted.is_none() {
+        BEGUN_ANEW.fetch_add(1, Relaxed);
+    }
     Ok(From::Adopted(adopted.map(Box::new)))
 }
 

@@ -1,7 +1,10 @@
 //! `INFO rl`
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use rl_core::Counted;
 
+use crate::check::BEGUN_ANEW;
 use crate::redis::{Info, overrides_held};
 use crate::{eyes, registry, replicate};
 
@@ -9,6 +12,7 @@ pub(crate) fn write(info: &Info) {
     info.text(c"version", crate::VERSION);
     info.number(c"policies", registry::count() as u64);
     info.number(c"overrides", overrides_held() as u64);
+    info.number(c"begun_anew", BEGUN_ANEW.load(Relaxed));
     // Whether changes go out as states now, because a replica or the AOF may receive them.
     info.number(c"sends_states", u64::from(replicate::is_listened_to()));
     eyes::with(info, |eyes| {

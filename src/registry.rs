@@ -32,8 +32,10 @@ struct Registry {
     loading: Option<Set>,
     /// Whether such a load is under way.
     aside: bool,
-    /// What the module was started with, for a server whose data brings no policies.
+    /// What the module was started with, for a server whose data says nothing of policies.
     initial: Vec<(Box<str>, Policy)>,
+    /// Whether the data of the load under way has said anything, if only that there are none.
+    spoken: bool,
 }
 
 static REGISTRY: MainThread<Registry> = MainThread::new(Registry {
@@ -42,10 +44,14 @@ static REGISTRY: MainThread<Registry> = MainThread::new(Registry {
     loading: None,
     aside: false,
     initial: Vec::new(),
+    spoken: false,
 });
 
 /// For INFO, which may be written while the server crashes.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether the module was started with policies: then also that there are none is worth saving.
+static HAS_INITIAL: AtomicBool = AtomicBool::new(false);
 
 /// The set has to be written to the AOF as soon as that is possible.
 static UNTOLD: AtomicBool = AtomicBool::new(false);
@@ -89,6 +95,11 @@ pub(crate) fn find(ctx: &Context, name: &[u8]) -> Result<Rc<Named>, Error> {
     with(ctx, |registry| registry.set.get(name).cloned())?.ok_or(Error::NoSuchPolicy)
 }
 
+/// Whether data that says nothing of policies would be loaded as something else than there is.
+pub(crate) fn is_worth_saving() -> bool {
+    count() > 0 || HAS_INITIAL.load(Relaxed)
+}
+
 pub(crate) fn count() -> usize {
     COUNT.load(Relaxed)
 }
@@ -96,6 +107,7 @@ pub(crate) fn count() -> usize {
 pub(crate) fn set(ctx: &Context, name: &str, policy: Policy) -> Result<(), Error> {
     let now_us = ctx.now_us();
     with(ctx, |registry| {
+        registry.spoken = true;
         let set = &mut registry.set;
         let known = set.get(name.as_bytes());
         if set.len() >= MAX_POLICIES && known.is_none() {
@@ -124,6 +136,7 @@ impl Named {
 
 pub(crate) fn remove(ctx: &Context, name: &[u8]) -> Result<bool, Error> {
     with(ctx, |registry| {
+        registry.spoken = true;
         let removed = registry.set.remove(name).is_some();
         COUNT.store(registry.set.len(), Relaxed);
         removed
@@ -157,6 +170,7 @@ pub(crate) fn load(ctx: &Context, json: &[u8]) -> Result<usize, String> {
 fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) -> Result<(), Error> {
     let now_us = ctx.now_us();
     with(ctx, |registry| {
+        registry.spoken = true;
         let mut set = empty();
         for (name, policy) in policies {
             let key: Box<[u8]> = name.as_bytes().into();
@@ -176,6 +190,7 @@ fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) -> Result<(), Error
 /// The policies of the file that the module was started with.
 pub(crate) fn start_with(ctx: &Context, json: &[u8]) -> Result<(), String> {
     let policies = policy::from_json(json)?;
+    HAS_INITIAL.store(true, Relaxed);
     let kept = with(ctx, |registry| registry.initial = policies.clone());
     kept.and_then(|()| replace(ctx, policies))
         .map_err(|error| error.to_string())?;
@@ -189,6 +204,7 @@ pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
         Loading::Begins => {
             UNTOLD.store(false, Relaxed);
             with(ctx, |registry| {
+                registry.spoken = false;
                 if !registry.aside {
                     registry.before = mem::replace(&mut registry.set, empty());
                     COUNT.store(0, Relaxed);
@@ -198,7 +214,7 @@ pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
         Loading::Ends { own } => {
             let initial = with(ctx, |registry| {
                 registry.before = empty();
-                let lacks = own && registry.set.is_empty();
+                let lacks = own && !registry.spoken;
                 lacks.then(|| registry.initial.clone())
             })?;
             match initial {
@@ -234,12 +250,12 @@ pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
     }
 }
 
-/// An AOF that is rewritten begins without policies, unless it begins with an RDB. What is sent now comes
-/// after its beginning; a replica that receives it as well has the same set already.
+/// An AOF that is rewritten begins without policies, unless it begins with an RDB. What is sent later comes
+/// after its beginning; a replica that receives it as well has the same set already. Nothing is sent here: the
+/// command that forked would be sent along.
 pub(crate) fn on_fork(ctx: &Context) {
-    if count() > 0 && ctx.is_rewriting_aof() {
+    if ctx.is_rewriting_aof() {
         UNTOLD.store(true, Relaxed);
-        tell(ctx);
     }
 }
 
@@ -247,7 +263,7 @@ pub(crate) fn on_fork(ctx: &Context) {
 pub(crate) fn tell(ctx: &Context) {
     if UNTOLD.load(Relaxed) && !ctx.is_loading() && !ctx.avoids_replication() {
         UNTOLD.store(false, Relaxed);
-        if count() > 0 && ctx.has_aof() {
+        if is_worth_saving() && ctx.has_aof() {
             ctx.replicate_policies(&dump(ctx));
         }
     }

@@ -604,6 +604,148 @@ fn an_aof_rewritten_under_a_pause_harms_nothing() {
 }
 
 #[rstest]
+fn a_rewrite_sends_policies_and_not_the_command_that_began_it() {
+    let server = Server::with(&["aof-use-rdb-preamble", "no"]);
+    let replica = Server::start();
+    replica.follow(&server);
+    fill(&server);
+    let rewritten = || {
+        eventually("the AOF is rewritten", || {
+            server.info("persistence", "aof_rewrite_in_progress") == "0"
+                && server.info("persistence", "aof_rewrite_scheduled") == "0"
+        });
+    };
+    let _: () = server.run("CONFIG", &["SET", "appendonly", "yes"]);
+    rewritten();
+    eventually("a rewrite begins", || server.has_command(&["BGREWRITEAOF"]));
+    rewritten();
+    let before = replica.calls("rl.policy");
+    ok(&mut server.connect(), "RL.POLICY SET later SLIDE 1 1");
+    eventually("what was sent arrives", || {
+        replica.calls("rl.policy") > before
+    });
+    assert_eq!(replica.calls("bgrewriteaof"), 0);
+    assert_eq!(replica.info("persistence", "aof_enabled"), "0");
+    let mut words = Vec::new();
+    let mut folders = vec![server.path("")];
+    while let Some(folder) = folders.pop() {
+        for file in fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.to_string_lossy().contains(".aof") {
+                words.extend(fs::read(path).unwrap().to_ascii_uppercase());
+            }
+        }
+    }
+    let words = String::from_utf8_lossy(&words).into_owned();
+    assert!(
+        words.contains("RL.POLICY") && !words.contains("REWRITEAOF"),
+        "{words}"
+    );
+}
+
+#[rstest]
+fn calls_and_the_units_that_they_bring_are_not_taken_for_each_other(server: Server) {
+    let mut con = server.connect();
+    let mut six = |line: &str| ask::<Six>(&mut con, line);
+    let set = |con: &mut Connection, limits: &str| ok(con, &format!("RL.POLICY SET llm {limits}"));
+    let mut other = server.connect();
+
+    // Tokens stay tokens when requests are counted as well, in whatever order.
+    set(&mut other, "SLIDE 90000 1m");
+    assert_eq!(six("RL.CHECK k llm 80000").2, 10_000);
+    set(&mut other, "SLIDE 60 1m COST 1 SLIDE 90000 1m");
+    assert_eq!(six("RL.CHECK k llm 9000").0, 1);
+    let denied = six("RL.CHECK k llm 9000");
+    assert_eq!((denied.0, denied.2, denied.5), (0, 1000, 1));
+    set(&mut other, "SLIDE 90000 1m SLIDE 60 1m COST 1");
+    let denied = six("RL.CHECK k llm 9000");
+    assert_eq!((denied.0, denied.2, denied.5), (0, 1000, 0));
+    let one = six("RL.CHECK k llm 1");
+    assert_eq!((one.0, one.1, one.2), (1, 60, 58));
+    // And when they no longer are.
+    set(&mut other, "SLIDE 90000 1m");
+    assert_eq!(six("RL.CHECK k llm 80000").0, 0);
+    set(&mut other, "SLIDE 60 1m COST 1");
+    assert_eq!(six("RL.CHECK k llm 80000").2, 59, "tokens are no calls");
+    // A refund is of units that a call brought.
+    assert_eq!(ask::<i64>(&mut other, "RL.REFUND k 500"), 0);
+}
+
+#[rstest]
+fn two_policies_on_one_key_are_noticed(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET login FIXED 2 1h");
+    ok(&mut con, "RL.POLICY SET search SLIDE 100 1m");
+    for _ in 0..3 {
+        let _: Six = ask(&mut con, "RL.CHECK k login");
+        let _: Six = ask(&mut con, "RL.CHECK k search");
+    }
+    assert_eq!(server.info_number("rl", "rl_begun_anew"), 5);
+}
+
+#[rstest]
+fn that_there_are_no_policies_is_remembered_too() {
+    let folder = std::env::temp_dir().join(format!("rl-no-policies-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("policies.json");
+    fs::write(&file, r#"{"policies":{"free":{"limits":["SLIDE 5 1h"]}}}"#).unwrap();
+    let module = support::module().to_str().unwrap();
+    let with_file = folder.join("module.conf");
+    let line = format!("loadmodule {module} policies {}\n", file.display());
+    fs::write(&with_file, line).unwrap();
+    let bare = folder.join("bare.conf");
+    fs::write(&bare, format!("loadmodule {module}\n")).unwrap();
+
+    // A file is for data that has never heard of policies.
+    let mut config = support::basics();
+    config.extend(["include", bare.to_str().unwrap()]);
+    let mut server = Server::start_bare(&config, &[]);
+    let _: () = server.run("SET", &["k", "v"]);
+    server.shutdown("SAVE");
+    fs::copy(&with_file, &bare).unwrap();
+    server.start_again();
+    assert_eq!(names(&server), ["free"]);
+    // What was deleted stays deleted.
+    assert_eq!(
+        load(&mut server.connect(), r#"{"policies":{}}"#).unwrap(),
+        0
+    );
+    server.shutdown("SAVE");
+    server.start_again();
+    assert_eq!(server.run::<String>("GET", &["k"]), "v");
+    assert!(names(&server).is_empty());
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[rstest]
+fn a_group_within_a_group_is_refused(server: Server) {
+    // Version 2, an empty head, one member, no fixed cost, the member's bytes; and so on inwards.
+    let mut blob = Vec::new();
+    for _ in 0..20_000 {
+        let mut outer = vec![2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let mut len = blob.len();
+        while len >= 128 {
+            outer.push(len as u8 | 128);
+            len >>= 7;
+        }
+        outer.push(len as u8);
+        outer.append(&mut blob);
+        blob = outer;
+    }
+    let mut con = server.connect();
+    let mut call = redis::cmd("RL.LOAD");
+    let refused = call
+        .arg("k")
+        .arg(1_i64 << 42)
+        .arg(blob)
+        .query::<Value>(&mut con);
+    assert!(refused.unwrap_err().to_string().contains("damaged"));
+    assert_eq!(ask::<String>(&mut con, "PING"), "PONG");
+}
+
+#[rstest]
 fn the_servers_file_is_what_it_begins_with() {
     let folder = std::env::temp_dir().join(format!("rl-policies-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use rl_core::Error;
 use rl_core::overrides::{Entry, Overrides, place_of};
 
+use super::policy::may_change;
 use crate::failure::Failure;
 use crate::redis::{Arg, Args, Argument, Command, Context, Docs, Key, OwnedName};
 use crate::registry;
@@ -15,7 +16,8 @@ const POLICY: Argument = Argument::text(c"policy");
 
 impl Command for Override {
     const NAME: &'static CStr = c"RL.OVERRIDE";
-    const FLAGS: &'static CStr = c"write";
+    // Not a write command, or replicas could not be asked: changes are refused there by `may_change`.
+    const FLAGS: &'static CStr = c"may-replicate";
     const ACL: &'static str = "write slow dangerous";
     const FIRST_KEY: usize = 2;
     const MIN_ARGS: usize = 3;
@@ -67,6 +69,7 @@ impl Command for Override {
         match &*args.get(1).as_bytes().to_ascii_uppercase() {
             b"SET" => {
                 arity(args.len() >= 5)?;
+                may_change(ctx)?;
                 set(ctx, key, args)
             }
             b"GET" => {
@@ -75,6 +78,7 @@ impl Command for Override {
             }
             b"DEL" => {
                 arity(args.len() == 4)?;
+                may_change(ctx)?;
                 del(ctx, key, args.get(3).as_bytes())
             }
             _ => Err(Error::UnknownSubcommand.into()),

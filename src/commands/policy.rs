@@ -103,7 +103,7 @@ impl Command for PolicySet {
 }
 
 /// Changes come from clients of a primary, from its replication stream, or from a file.
-fn may_change(ctx: &Context) -> Result<(), Error> {
+pub(super) fn may_change(ctx: &Context) -> Result<(), Error> {
     if ctx.is_read_only_replica() && !ctx.is_replaying() {
         return Err(Error::ReadOnly);
     }

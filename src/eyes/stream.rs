@@ -10,12 +10,19 @@ use crate::settings::Number;
 pub(super) fn add(ctx: &Context, seen: &Seen, denial: &Denial) {
     /// Other modules may answer to a stream's entry with a call that is denied, and so on for ever.
     static ADDING: AtomicBool = AtomicBool::new(false);
+    struct Done;
+    impl Drop for Done {
+        fn drop(&mut self) {
+            ADDING.store(false, Relaxed);
+        }
+    }
     // A replica's data is its primary's alone.
     if ctx.is_applying() || ADDING.swap(true, Relaxed) {
         return;
     }
+    let done = Done;
     let added = try_add(ctx, seen, denial);
-    ADDING.store(false, Relaxed);
+    drop(done);
     if !added {
         with(ctx, |eyes| eyes.stream_errors += 1);
     }

@@ -28,7 +28,10 @@ unsafe extern "C" fn save(io: *mut RedisModuleIO, _when: c_int) {
         // the bytes.
         unsafe {
             let ctx = Context::new(api!(RedisModule_GetContextFromIO)(io));
-            let json = registry::dump(&ctx);
+            let json = match registry::is_worth_saving() {
+                true => registry::dump(&ctx),
+                false => String::new(),
+            };
             api!(RedisModule_SaveUnsigned)(io, VERSION);
             api!(RedisModule_SaveStringBuffer)(io, json.as_ptr().cast(), json.len());
         }
@@ -36,7 +39,7 @@ unsafe extern "C" fn save(io: *mut RedisModuleIO, _when: c_int) {
 }
 
 unsafe extern "C" fn save_if_any(io: *mut RedisModuleIO, when: c_int) {
-    if registry::count() > 0 {
+    if registry::is_worth_saving() {
         // SAFETY: called as the server called this.
         unsafe { save(io, when) };
     }
@@ -76,7 +79,11 @@ fn read(io: *mut RedisModuleIO) -> Result<Result<(), String>, Error> {
             return Err(Error::DamagedState);
         }
         let ctx = Context::new(api!(RedisModule_GetContextFromIO)(io));
-        let loaded = registry::load(&ctx, slice::from_raw_parts(bytes.cast(), len));
+        let loaded = match slice::from_raw_parts(bytes.cast(), len) {
+            // From a server that had none, and was not started with any.
+            [] => Ok(0),
+            json => registry::load(&ctx, json),
+        };
         api!(RedisModule_Free)(bytes.cast());
         Ok(loaded.map(|_| ()))
     }

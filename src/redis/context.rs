@@ -79,10 +79,11 @@ impl Context {
         unsafe { api!(RedisModule_ReplyWithError)(self.raw, line.as_ptr().cast()) };
     }
 
-    /// A whole error line of any length, code first.
+    /// A whole error line, code first. What it quotes of the caller's words may be of any length: the line is cut.
     pub(crate) fn reply_error_line(&self, line: &str) {
-        let printable = line.replace(|c: char| c.is_control(), " ");
-        let line = CString::new(printable).unwrap_or_default();
+        let plain = |c: char| if c.is_control() { ' ' } else { c };
+        let line: String = line.chars().take(300).map(plain).collect();
+        let line = CString::new(line).unwrap_or_default();
         // SAFETY: the context is valid and the line ends with a NUL; the server copies it.
         unsafe { api!(RedisModule_ReplyWithError)(self.raw, line.as_ptr()) };
     }

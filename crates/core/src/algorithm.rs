@@ -313,17 +313,22 @@ impl Limit<'_> {
         let mut known = match state {
             State::Group(group) => group.known(),
             State::Lease(_) => return Err(Error::WrongAlgorithm),
-            plain => vec![plain.clone()],
+            plain => vec![group::Known {
+                state: plain.clone(),
+                fixed: false,
+            }],
         };
         Ok(match *self {
             Self::Group(limit) => limit.adopt(known).map(State::Group),
             Self::Slide(_) | Self::Bucket(_) | Self::Fixed(_) | Self::Leak(_) | Self::Exact(_) => {
                 let span_us = self.span_us();
-                let ours = |state: &State| state.algorithm() == self.algorithm();
-                let same = |state: &State| ours(state) && state.span_us() == span_us;
+                let ours = |known: &group::Known| {
+                    !known.fixed && known.state.algorithm() == self.algorithm()
+                };
+                let same = |known: &group::Known| ours(known) && known.state.span_us() == span_us;
                 let place = known.iter().position(same);
                 let place = place.or_else(|| known.iter().position(ours));
-                place.map(|place| known.swap_remove(place))
+                place.map(|place| known.swap_remove(place).state)
             }
             Self::Lease(_) => return Err(Error::WrongAlgorithm),
         })

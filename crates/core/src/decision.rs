@@ -39,10 +39,8 @@ impl Decision {
     /// A denial that is not enforced.
     #[inline]
     pub fn pass(&mut self) {
-        if !self.allowed {
-            self.allowed = true;
-            self.retry_after_ms = 0;
-        }
+        self.allowed = true;
+        self.retry_after_ms = 0;
     }
 }
 

@@ -351,6 +351,12 @@ fn version_of(algorithm: Algorithm) -> u8 {
     }
 }
 
+/// Whose state or step a blob says that it is; `None` if it is too short, or in parts.
+pub(crate) fn algorithm_of_blob(blob: &[u8]) -> Option<Algorithm> {
+    let first = blob.get(1..)?.first_chunk()?;
+    Algorithm::from_tag(tag(u64::from_le_bytes(*first)) & !STEP)
+}
+
 fn live_blob(algorithm: Algorithm, step: u8, write: impl FnOnce(&mut Blob)) -> Blob {
     let tag = algorithm.tag() | step;
     let mut blob = Blob::new();

@@ -28,6 +28,8 @@ pub enum Error {
     RefundOfLease,
     /// A cost that is not an integer in range.
     Cost,
+    /// A policy's own cost that is not an integer in range, or given twice.
+    FixedCost,
     /// A window that is not a duration in range.
     Window,
     /// A period that is not a duration in range.
@@ -110,6 +112,9 @@ impl Error {
             Self::Ttl => "ERR ttl must be a duration between 1ms and 3650d",
             Self::RefundOfLease => "ERR a lease is not refunded but released: use RL.RELEASE",
             Self::Cost => "ERR cost must be an integer between 0 and 9007199254740991",
+            Self::FixedCost => {
+                "ERR COST of a limit must be given once, an integer between 1 and 9007199254740991"
+            }
             Self::Window => "ERR window must be a duration between 1ms and 3650d",
             Self::Period => "ERR period must be a duration between 1ms and 3650d",
             Self::UnknownAlgorithm => {

@@ -8,7 +8,7 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome};
-use crate::encoding::{Blob, varint};
+use crate::encoding::{Blob, algorithm_of_blob, varint};
 use crate::inspect::{Field, Shown};
 use crate::{Algorithm, Error, exact};
 
@@ -72,6 +72,7 @@ impl<'a> Limit<'a> {
     #[must_use]
     pub(crate) fn fits(&self, state: &State) -> bool {
         state.len() == self.rules.len()
+            && state.fixed() == self.fixed()
             && self.rules.iter().enumerate().all(|(place, rule)| {
                 state
                     .get(place)
@@ -86,7 +87,7 @@ impl<'a> Limit<'a> {
     }
 
     /// The state that begins with what is known of usage so far; `None` if nothing of it is of use.
-    pub(crate) fn adopt(&self, mut known: Vec<crate::State>) -> Option<State> {
+    pub(crate) fn adopt(&self, mut known: Vec<Known>) -> Option<State> {
         let members = pick(self.rules, &mut known);
         let members: Vec<_> = members.into_iter().map(Member::new).collect();
         members
@@ -107,18 +108,28 @@ fn is_same(rule: &Rule, state: &crate::State) -> bool {
     rule.limit.algorithm() == state.algorithm() && rule.limit.span_us() == state.span_us()
 }
 
-/// For each rule the usage to go on with: of the same algorithm and span, else of the same algorithm.
-pub(crate) fn pick(rules: &[Rule], known: &mut Vec<crate::State>) -> Vec<Option<crate::State>> {
+/// Usage so far, to go on with under other limits.
+pub(crate) struct Known {
+    pub(crate) state: crate::State,
+    /// Whether its limit fixed the cost: calls are not to be taken for the units that they bring.
+    pub(crate) fixed: bool,
+}
+
+/// For each rule the usage to go on with: of the same algorithm and span, else of the same algorithm. A rule
+/// that fixes its cost goes on with usage that was counted so, and no other does.
+pub(crate) fn pick(rules: &[Rule], known: &mut Vec<Known>) -> Vec<Option<crate::State>> {
     let mut picked: Vec<_> = rules.iter().map(|_| None).collect();
     for same_span in [true, false] {
         for (rule, picked) in rules.iter().zip(&mut picked) {
-            let matches = |state: &crate::State| {
-                rule.limit.algorithm() == state.algorithm() && (!same_span || is_same(rule, state))
+            let matches = |known: &Known| {
+                rule.cost.is_some() == known.fixed
+                    && rule.limit.algorithm() == known.state.algorithm()
+                    && (!same_span || is_same(rule, &known.state))
             };
             if picked.is_none()
                 && let Some(place) = known.iter().position(matches)
             {
-                *picked = Some(known.remove(place));
+                *picked = Some(known.remove(place).state);
             }
         }
     }
@@ -195,10 +206,10 @@ impl Member {
         if bytes.is_empty() {
             return Ok(Self::Empty);
         }
-        let state = crate::State::decode_blob(bytes)?;
-        match state.algorithm() {
-            Algorithm::Lease | Algorithm::Group => Err(Error::DamagedState),
-            _ => Ok(Self::new(Some(state))),
+        // Looked at before it is read: a group in a group in a group would take the whole stack.
+        match algorithm_of_blob(bytes) {
+            Some(Algorithm::Lease | Algorithm::Group) => Err(Error::DamagedState),
+            _ => Ok(Self::new(Some(crate::State::decode_blob(bytes)?))),
         }
     }
 }
@@ -285,9 +296,17 @@ impl State {
     }
 
     /// What there is of usage, to go on with under other limits.
-    pub(crate) fn known(&self) -> Vec<crate::State> {
-        let states = self.members().into_iter();
-        states.filter_map(|member| member.state()).collect()
+    pub(crate) fn known(&self) -> Vec<Known> {
+        let known = |place: usize| {
+            let state = match self.get(place) {
+                Seen::Nothing => return None,
+                Seen::Read(state) => state,
+                Seen::Kept(state) => state.clone(),
+            };
+            let fixed = self.fixed() >> place & 1 == 1;
+            Some(Known { state, fixed })
+        };
+        (0..self.len()).filter_map(known).collect()
     }
 
     pub(crate) fn apply(&mut self, next: &Next) {

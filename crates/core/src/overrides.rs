@@ -98,10 +98,10 @@ impl Entry {
         };
         while let Some(word) = words.next() {
             let value = words.next().ok_or(Error::OverrideSyntax)?;
-            if word.eq_ignore_ascii_case(b"EX") {
+            if word.eq_ignore_ascii_case(b"EX") && entry.ends_ms == 0 {
                 let for_us = parse::duration_us(Some(value), Error::Ends)?;
                 entry.ends_ms = (now_us.min(MAX_TIME_US) + for_us) / 1000;
-            } else if word.eq_ignore_ascii_case(b"NOTE") {
+            } else if word.eq_ignore_ascii_case(b"NOTE") && entry.note.is_empty() {
                 entry.note = policy::note(value)?.into();
             } else {
                 return Err(Error::OverrideSyntax);

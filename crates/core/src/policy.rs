@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::group::{self, MAX_RULES, Rule};
@@ -65,11 +65,12 @@ impl Rules {
         &self.0
     }
 
-    /// The limits as one, and what a call that brings `cost` takes of it.
+    /// The limits as one, and what a call that brings `cost` takes of it. A single one that fixes its cost is kept
+    /// as several are, which remember that.
     #[inline]
     pub fn limit(&self, cost: u64) -> Result<(Limit<'_>, u64), Error> {
         match &*self.0 {
-            [rule] => Ok((rule.limit, rule.cost_of(cost))),
+            [rule] if rule.cost.is_none() => Ok((rule.limit, cost)),
             rules => Ok((Limit::Group(group::Limit::new(rules)?), cost)),
         }
     }
@@ -113,7 +114,10 @@ fn rule<'a>(
             make_precise(&mut limit, words.next())?;
         } else if word.eq_ignore_ascii_case(b"COST") {
             words.next();
-            cost = Some(count(words.next(), Error::Cost)?);
+            cost = match (cost, count(words.next(), Error::FixedCost)?) {
+                (None, cost @ 1..) => Some(cost),
+                _ => return Err(Error::FixedCost),
+            };
         } else {
             break;
         }
@@ -173,9 +177,9 @@ impl Policy {
     pub fn parse<'a>(words: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
         let mut policy = Self::new(Rules::parse(words)?);
         while let Some(word) = words.next() {
-            if word.eq_ignore_ascii_case(b"SHADOW") {
+            if word.eq_ignore_ascii_case(b"SHADOW") && !policy.shadow {
                 policy.shadow = true;
-            } else if word.eq_ignore_ascii_case(b"NOTE") {
+            } else if word.eq_ignore_ascii_case(b"NOTE") && policy.note.is_empty() {
                 policy.note = note(words.next().ok_or(Error::PolicySyntax)?)?.into();
             } else {
                 return Err(Error::PolicySyntax);
@@ -225,7 +229,7 @@ struct Named(BTreeMap<String, Entry>);
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    limits: Vec<String>,
+    limits: Texts,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     shadow: bool,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -260,6 +264,9 @@ impl<'de> Deserialize<'de> for Named {
                     if named.contains_key(&name) {
                         return Err(explain(&"its name comes twice"));
                     }
+                    if named.len() == MAX_POLICIES {
+                        return Err(de::Error::custom(reason(Error::TooManyPolicies)));
+                    }
                     named.insert(name, entry);
                 }
                 Ok(Named(named))
@@ -269,6 +276,39 @@ impl<'de> Deserialize<'de> for Named {
     }
 }
 
+/// The limits of a policy. Reading stops where there are too many.
+#[derive(Serialize)]
+struct Texts(Vec<String>);
+
+impl<'de> Deserialize<'de> for Texts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct List;
+        impl<'de> Visitor<'de> for List {
+            type Value = Texts;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a list of limits")
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut list: S) -> Result<Texts, S::Error> {
+                let mut texts = Vec::new();
+                while let Some(text) = list.next_element()? {
+                    if texts.len() == MAX_RULES {
+                        return Err(de::Error::custom(reason(Error::RuleCount)));
+                    }
+                    texts.push(text);
+                }
+                Ok(Texts(texts))
+            }
+        }
+        from.deserialize_seq(List)
+    }
+}
+
+fn reason(error: Error) -> &'static str {
+    error.message().trim_start_matches("ERR ")
+}
+
 /// A name as it may stand in a line of text.
 fn printable(name: &str) -> String {
     name.escape_debug().take(MAX_NAME).collect()
@@ -276,14 +316,10 @@ fn printable(name: &str) -> String {
 
 /// Reads a whole set. The error says which policy is wrong, and why.
 pub fn from_json(text: &[u8]) -> Result<Vec<(Box<str>, Policy)>, String> {
-    let reason = |error: Error| error.message().trim_start_matches("ERR ");
     let file = serde_json::from_slice(text).map_err(|error| error.to_string());
     let Object(File {
         policies: Named(policies),
     }) = file?;
-    if policies.len() > MAX_POLICIES {
-        return Err(reason(Error::TooManyPolicies).to_owned());
-    }
     policies
         .into_iter()
         .map(|(key, entry)| match entry.read(&key) {
@@ -296,11 +332,8 @@ pub fn from_json(text: &[u8]) -> Result<Vec<(Box<str>, Policy)>, String> {
 impl Entry {
     fn read(&self, key: &str) -> Result<Policy, Error> {
         name(key.as_bytes())?;
-        if self.limits.len() > MAX_RULES {
-            return Err(Error::RuleCount);
-        }
         let mut rules = Vec::new();
-        for text in &self.limits {
+        for text in &self.limits.0 {
             let mut words = text.split_ascii_whitespace().map(str::as_bytes);
             let one = Rules::parse(&mut words)?;
             if one.0.len() > 1 || words.next().is_some() {
@@ -322,7 +355,7 @@ impl Entry {
 #[must_use]
 pub fn to_json<'a>(policies: impl Iterator<Item = (&'a str, &'a Policy)>) -> String {
     let entry = |policy: &Policy| Entry {
-        limits: policy.rules.0.iter().map(Rule::to_string).collect(),
+        limits: Texts(policy.rules.0.iter().map(Rule::to_string).collect()),
         shadow: policy.shadow,
         note: policy.note.to_string(),
     };
