@@ -2,11 +2,12 @@
 //!
 //! One limit and several take the same steps, on a [`Check`] each; RL.PEEK leaves out the commit.
 
-use rl_core::parse::{Options, Spec};
-use rl_core::{Decision, Error, Expiry, Mode, NEVER, Next, Outcome};
+use rl_core::parse::{self, Options, Spec};
+use rl_core::{Decision, Error, Expiry, Limit, Mode, NEVER, NO_INDEX, Next, Outcome, State};
 use smallvec::SmallVec;
 
 use crate::failure::Failure;
+use crate::overrides::Applied;
 use crate::redis::{Arg, Context, Key};
 use crate::replicate;
 
@@ -16,7 +17,67 @@ pub(crate) const INLINE: usize = 8;
 /// A limit to be checked on a key.
 pub(crate) struct Request<'a> {
     pub(crate) name: Arg<'a>,
-    pub(crate) spec: Spec<'a>,
+    pub(crate) by: By<'a>,
+    /// Evaluated and counted, but not enforced.
+    pub(crate) shadow: bool,
+}
+
+/// Where a request's limits come from.
+pub(crate) enum By<'a> {
+    Spec(Spec<'a>),
+    Policy(Applied),
+}
+
+impl<'a> Request<'a> {
+    #[inline(always)]
+    pub(crate) fn spec(name: Arg<'a>, spec: Spec<'a>) -> Self {
+        Self {
+            name,
+            by: By::Spec(spec),
+            shadow: false,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn policy(
+        ctx: &Context,
+        name: Arg<'a>,
+        policy: &[u8],
+        cost: u64,
+        now_us: u64,
+    ) -> Result<Self, Error> {
+        let applied = Applied::find(ctx, name, policy, cost, now_us)?;
+        Ok(Self {
+            name,
+            shadow: applied.policy.policy.shadow,
+            by: By::Policy(applied),
+        })
+    }
+
+    /// What RL.MULTI and RL.PEEK ask of one key.
+    pub(crate) fn of(
+        ctx: &Context,
+        name: Arg<'a>,
+        ask: parse::Ask<'a>,
+        now_us: u64,
+    ) -> Result<Self, Error> {
+        let mut request = match ask.by {
+            parse::By::Spec(spec) => Self::spec(name, spec),
+            parse::By::Policy { name: policy, cost } => {
+                Self::policy(ctx, name, policy, cost, now_us)?
+            }
+        };
+        request.shadow |= ask.shadow;
+        Ok(request)
+    }
+
+    #[inline(always)]
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        match &self.by {
+            By::Spec(spec) => Ok((spec.limit, spec.cost)),
+            By::Policy(applied) => applied.limit(),
+        }
+    }
 }
 
 /// The answer of all limits together.
@@ -27,8 +88,13 @@ pub(crate) struct Verdict {
 
 /// Decides one limit, and consumes if it allows.
 #[inline(always)]
-pub(crate) fn one(ctx: &Context, request: &Request, options: Options) -> Result<Decision, Failure> {
-    let mut check = Check::evaluate(ctx, request, ctx.now_us(), options)?;
+pub(crate) fn one(
+    ctx: &Context,
+    request: &Request,
+    options: Options,
+    now_us: u64,
+) -> Result<Decision, Failure> {
+    let mut check = Check::evaluate(ctx, request, now_us, options)?;
     if !options.peek {
         check.needs_room(ctx)?;
         if check.commit(ctx)? == Change::Unheard {
@@ -43,9 +109,9 @@ pub(crate) fn all(
     ctx: &Context,
     requests: &[Request],
     options: Options,
+    now_us: u64,
     reply: impl FnOnce(Verdict, &mut dyn ExactSizeIterator<Item = Decision>),
 ) -> Result<(), Failure> {
-    let now_us = ctx.now_us();
     let mut checks = SmallVec::<[Check; INLINE]>::new();
     for request in requests {
         checks.push(Check::evaluate(ctx, request, now_us, options)?);
@@ -89,7 +155,16 @@ pub(crate) enum Change {
 struct Check<'a> {
     request: &'a Request<'a>,
     key: Key,
+    from: From,
     outcome: Outcome<Next<'a>>,
+}
+
+/// What a decision was made from.
+enum From {
+    /// What the key holds.
+    Key,
+    /// What the key's usage becomes under a policy that has changed; nothing where nothing is of use.
+    Adopted(Option<Box<State>>),
 }
 
 impl<'a> Check<'a> {
@@ -100,24 +175,68 @@ impl<'a> Check<'a> {
         now_us: u64,
         options: Options,
     ) -> Result<Self, Failure> {
-        let Spec { limit, cost } = &request.spec;
-        let mut key = if !options.peek && *cost > 0 {
+        if let By::Policy(applied) = &request.by
+            && let Some(decision) = applied.decided()
+        {
+            return Ok(Self::decided(request, decision));
+        }
+        let (limit, cost) = request.limit()?;
+        let mut key = if !options.peek && cost > 0 {
             Key::open_to_write(ctx, request.name)
         } else {
             Key::open_to_read(ctx, request.name)
         };
-        key.read(limit.algorithm())?;
+        let mut from = From::Key;
+        match key.read(limit.algorithm()) {
+            Ok(()) => {
+                if matches!(limit, Limit::Group(_))
+                    && key.state().is_some_and(|state| !limit.fits(state))
+                {
+                    from = adopt(&key, &limit)?;
+                }
+            }
+            // Only a policy may turn a key into one of another algorithm.
+            Err(Failure::OtherAlgorithm { .. }) if matches!(request.by, By::Policy(_)) => {
+                from = adopt_other(&mut key, &limit)?;
+            }
+            Err(failure) => return Err(failure),
+        }
         let mode = if options.force {
             Mode::Force
         } else {
             Mode::Check
         };
-        let outcome = limit.evaluate(key.state(), now_us, *cost, mode)?;
+        let mut outcome = limit.evaluate(from.state(&key), now_us, cost, mode)?;
+        if request.shadow {
+            outcome.decision.pass();
+        }
         Ok(Self {
             request,
             key,
+            from,
             outcome,
         })
+    }
+
+    /// An override answers for the limits; the key is not even looked at.
+    #[cold]
+    fn decided(request: &'a Request, mut decision: Decision) -> Self {
+        if request.shadow {
+            decision.pass();
+        }
+        Self {
+            request,
+            key: Key::none(),
+            from: From::Key,
+            outcome: Outcome {
+                decision,
+                next: None,
+                expiry: Expiry {
+                    at_ms: 0,
+                    unmoved: true,
+                },
+            },
+        }
     }
 
     /// A full server goes on checking the keys that it has, and makes no new ones. (The flag deny-oom would
@@ -136,7 +255,18 @@ impl<'a> Check<'a> {
     fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
         match self.outcome.next.take() {
             Some(next) => {
-                let expiry = Some(self.outcome.expiry);
+                let mut expiry = self.outcome.expiry;
+                let next = match &mut self.from {
+                    From::Key => next,
+                    From::Adopted(state) => {
+                        expiry.unmoved = false;
+                        match follow(state.take(), next) {
+                            Some(next) => next,
+                            None => return Ok(Change::Nothing),
+                        }
+                    }
+                };
+                let expiry = Some(expiry);
                 commit(ctx, &mut self.key, self.request.name, next, expiry)
             }
             None => Ok(Change::Nothing),
@@ -145,9 +275,9 @@ impl<'a> Check<'a> {
 
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
     fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
-        if self.outcome.decision.allowed {
-            let limit = &self.request.spec.limit;
-            self.outcome = limit.evaluate(self.key.state(), now_us, 0, Mode::Check)?;
+        if self.outcome.decision.allowed && self.outcome.decision.index != NO_INDEX {
+            let (limit, _) = self.request.limit()?;
+            self.outcome = limit.evaluate(self.from.state(&self.key), now_us, 0, Mode::Check)?;
             // A holder that asked to keep less than it has may have more than a lowered limit.
             let decision = &mut self.outcome.decision;
             if !decision.allowed {
@@ -157,6 +287,48 @@ impl<'a> Check<'a> {
         }
         Ok(())
     }
+}
+
+impl From {
+    #[inline(always)]
+    fn state<'s>(&'s self, key: &'s Key) -> Option<&'s State> {
+        match self {
+            Self::Key => key.state(),
+            Self::Adopted(state) => state.as_deref(),
+        }
+    }
+}
+
+/// The key's usage goes on under limits that have changed.
+#[cold]
+fn adopt(key: &Key, limit: &Limit) -> Result<From, Failure> {
+    let Some(state) = key.state() else {
+        return Ok(From::Key);
+    };
+    let adopted = limit.adopt(state).map_err(|_| Failure::OtherAlgorithm {
+        holds: state.algorithm(),
+        asked: limit.algorithm(),
+    })?;
+    Ok(From::Adopted(adopted.map(Box::new)))
+}
+
+#[cold]
+fn adopt_other(key: &mut Key, limit: &Limit) -> Result<From, Failure> {
+    key.read_any()?;
+    adopt(key, limit)
+}
+
+/// The whole state that a step from another one than the key's leads to.
+#[cold]
+fn follow<'a>(from: Option<Box<State>>, next: Next<'a>) -> Option<Next<'a>> {
+    let state = match from {
+        Some(mut state) => {
+            state.advance(next);
+            Some(*state)
+        }
+        None => next.begin(),
+    };
+    state.map(Next::Whole)
 }
 
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     },
     /// The whole error line, code first.
     Text(&'static str),
+    /// The whole error line, made for this call.
+    Line(String),
     Error(Error),
 }
 
@@ -36,6 +38,7 @@ impl Failure {
                 ": use another key, or DEL this one",
             ]),
             Self::Text(text) => ctx.reply_error(&[text]),
+            Self::Line(line) => ctx.reply_error_line(line),
             Self::Error(error) => ctx.reply_error(&[error.message()]),
         }
     }

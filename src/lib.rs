@@ -8,6 +8,9 @@
 //! | `RL.EXACT key limit window [cost]` | exact sliding window | `commands/exact.rs` |
 //! | `RL.LEAK key capacity rate period [cost]` | leaky bucket as a queue | `commands/leak.rs` |
 //! | `RL.LEASE key limit ttl holder [cost]` | what may be held at once | `commands/lease.rs` |
+//! | `RL.CHECK key policy [cost]` | the limits that go by a name | `commands/check.rs` |
+//! | `RL.POLICY SET \| GET \| DEL \| LIST \| DUMP \| LOAD` | limits by name | `commands/policy.rs` |
+//! | `RL.OVERRIDE SET \| GET \| DEL` | one key's own, for a time | `commands/overrides.rs` |
 //! | `RL.MULTI key spec [key spec …]` | several limits, all or nothing | `commands/multi.rs` |
 //! | `RL.PEEK key spec` | read-only, also on replicas | `commands/peek.rs` |
 //! | `RL.REFUND key cost` | gives back | `commands/refund.rs` |
@@ -17,7 +20,7 @@
 //! | `RL.LOAD key expire-at-ms blob` | internal: replication and AOF | `commands/load.rs` |
 //!
 //! A request enters at `redis/command.rs`, is parsed in its file under `commands/`, takes the one path in
-//! `check.rs`, is decided by the crate `rl-core`, stored by `redis/key.rs` in the forms of
+//! `check.rs` (by way of `registry.rs` and `overrides.rs` if it names a policy), is decided by the crate `rl-core`, stored by `redis/key.rs` in the forms of
 //! `redis/words.rs` and `redis/live.rs`, reaches replicas by `replicate.rs`, and is answered by `reply.rs`.
 
 mod check;
@@ -25,22 +28,31 @@ mod commands;
 mod failure;
 mod give_back;
 mod info;
+mod overrides;
 #[allow(unsafe_code)]
 mod redis;
+mod registry;
 mod replicate;
 mod reply;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use redis_module::{Context as LoadContext, RedisString, Status, redis_module};
 use rl_core::Error;
+use rl_core::policy::MAX_JSON;
 
 use commands::{
-    bucket::Bucket, exact::Exact, fixed::Fixed, inspect::Inspect, leak::Leak, lease::Lease,
-    load::Load, multi::Multi, peek::Peek, refund::Refund, release::Release, slide::Slide,
-    throttle::Throttle,
+    bucket::Bucket, check::Check, exact::Exact, fixed::Fixed, inspect::Inspect, leak::Leak,
+    lease::Lease, load::Load, multi::Multi, overrides::Override, peek::Peek, policy::PolicySet,
+    refund::Refund, release::Release, slide::Slide, throttle::Throttle,
 };
-use redis::{Context, add_acl_category, create_types, register, register_info};
+use redis::{
+    Context, add_acl_category, create_types, register, register_info, subscribe_to_loading,
+};
 
 /// As in Cargo.toml, for the server and its clients.
 const VERSION: &CStr =
@@ -60,6 +72,9 @@ fn load(ctx: &Context, arguments: &Arguments) -> Result<(), Error> {
     register::<Leak>(ctx)?;
     register::<Lease>(ctx)?;
     register::<Multi>(ctx)?;
+    register::<Check>(ctx)?;
+    register::<PolicySet>(ctx)?;
+    register::<Override>(ctx)?;
     register::<Peek>(ctx)?;
     register::<Refund>(ctx)?;
     register::<Release>(ctx)?;
@@ -70,6 +85,11 @@ fn load(ctx: &Context, arguments: &Arguments) -> Result<(), Error> {
     }
     register_info(ctx);
     replicate::init(ctx);
+    if !subscribe_to_loading(ctx) {
+        ctx.log_warning(
+            c"rl: this server does not tell of loads: policies are not replaced by them",
+        );
+    }
     Ok(())
 }
 
@@ -78,6 +98,8 @@ fn load(ctx: &Context, arguments: &Arguments) -> Result<(), Error> {
 struct Arguments {
     /// Whether to register CL.THROTTLE.
     throttle_compat: bool,
+    /// The JSON file whose policies the server begins with.
+    policies: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -85,13 +107,10 @@ impl Arguments {
         let mut arguments = Self::default();
         for pair in words.chunks(2) {
             let [name, value] = pair else { return None };
-            let yes = match value.as_slice() {
-                b"yes" => true,
-                b"no" => false,
-                _ => return None,
-            };
-            match name.as_slice() {
-                b"throttle-compat" => arguments.throttle_compat = yes,
+            match (name.as_slice(), value.as_slice()) {
+                (b"throttle-compat", b"yes") => arguments.throttle_compat = true,
+                (b"throttle-compat", b"no") => arguments.throttle_compat = false,
+                (b"policies", file) => arguments.policies = Some(OsStr::from_bytes(file).into()),
                 _ => return None,
             }
         }
@@ -99,12 +118,30 @@ impl Arguments {
     }
 }
 
+fn start_with(ctx: &Context, file: &Path) -> Result<(), String> {
+    let mut json = Vec::new();
+    let most = MAX_JSON as u64 + 1;
+    let read = File::open(file).and_then(|file| file.take(most).read_to_end(&mut json));
+    match read {
+        Ok(len) if len > MAX_JSON => Err("is longer than 16777216 bytes".to_owned()),
+        Ok(_) => registry::start_with(ctx, &json),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 fn init(ctx: &LoadContext, args: &[RedisString]) -> Status {
     let Some(arguments) = Arguments::parse(args) else {
-        ctx.log_warning("rl takes one module argument: throttle-compat yes|no");
+        ctx.log_warning("rl takes these module arguments: policies FILE, throttle-compat yes|no");
         return Status::Err;
     };
-    match load(&Context::from_load(ctx), &arguments) {
+    let context = Context::from_load(ctx);
+    if let Some(file) = &arguments.policies
+        && let Err(why) = start_with(&context, file)
+    {
+        ctx.log_warning(&format!("rl: policies {}: {why}", file.display()));
+        return Status::Err;
+    }
+    match load(&context, &arguments) {
         Ok(()) => Status::Ok,
         Err(_) => {
             ctx.log_warning("rl could not be registered: is another module using its names?");

@@ -8,11 +8,24 @@ use crate::redis::Context;
 /// `[allowed, limit, remaining, retry_after_ms, reset_after_ms]`
 pub(crate) fn decision(ctx: &Context, decision: &Decision) {
     ctx.reply_array(5);
+    five(ctx, decision);
+}
+
+#[inline(always)]
+fn five(ctx: &Context, decision: &Decision) {
     ctx.reply_integer(i64::from(decision.allowed));
     ctx.reply_integer(decision.limit as i64);
     ctx.reply_integer(decision.remaining as i64);
     ctx.reply_integer(decision.retry_after_ms);
     ctx.reply_integer(decision.reset_after_ms as i64);
+}
+
+/// The five integers, and the index of the limit that they are of.
+#[inline]
+pub(crate) fn indexed(ctx: &Context, decision: &Decision) {
+    ctx.reply_array(6);
+    five(ctx, decision);
+    ctx.reply_integer(i64::from(decision.index));
 }
 
 /// `[allowed, retry_after_ms, [[five integers], …]]`
@@ -51,6 +64,18 @@ fn shown(ctx: &Context, value: &Shown) {
             ctx.reply_array(numbers.len());
             for number in numbers {
                 ctx.reply_integer(*number as i64);
+            }
+        }
+        Shown::Members(members) => {
+            ctx.reply_array(members.len());
+            for (algorithm, fields) in members {
+                ctx.reply_map(fields.len() + 1);
+                ctx.reply_text(b"algorithm");
+                ctx.reply_text(algorithm.as_bytes());
+                for field in fields {
+                    ctx.reply_text(field.name.as_bytes());
+                    shown(ctx, &field.value);
+                }
             }
         }
         Shown::Holders(holders) => {

@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 
+use rl_core::overrides::Overrides;
 use rl_core::{Error, Next, State, parse};
 
 use crate::failure::Failure;
@@ -28,6 +29,9 @@ impl Command for Load {
 
     fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
         let name = args.get(1);
+        if Overrides::is_blob(args.get(3).as_bytes()) {
+            return load_overrides(ctx, args);
+        }
         let expire_at_ms = parse::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
         let next = Next::decode_blob(args.get(3).as_bytes())?;
         if expire_at_ms == 0 {
@@ -67,4 +71,26 @@ impl Command for Load {
         ctx.reply_ok();
         Ok(())
     }
+}
+
+/// Overrides come whole; an expiry of 0 stands for none.
+fn load_overrides(ctx: &Context, args: Args) -> Result<(), Failure> {
+    let name = args.get(1);
+    let expire_at_ms = parse::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
+    let overrides = Overrides::decode_blob(args.get(3).as_bytes())?;
+    let mut key = Key::open_to_write(ctx, name);
+    let over = expire_at_ms > 0 && expire_at_ms as u64 <= ctx.now_us() / 1000;
+    if over && !ctx.is_applying() {
+        if key.delete() {
+            ctx.replicate_delete(name);
+            ctx.signal_modified(name);
+        }
+    } else {
+        key.put_overrides(overrides)?;
+        key.expire_at_or_never(expire_at_ms);
+        ctx.replicate_verbatim();
+        ctx.signal_modified(name);
+    }
+    ctx.reply_ok();
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 use rl_core::{Error, parse};
 use smallvec::SmallVec;
 
-use super::single::{FORCE, PEEK};
+use super::single::{self, FORCE, PEEK};
 use super::{bucket, exact, fixed, leak, lease, slide};
 use crate::check::{self, INLINE, Request};
 use crate::failure::Failure;
@@ -25,38 +25,50 @@ pub(super) const SPEC: Argument = Argument::one_of(
         exact::SPEC,
         leak::SPEC,
         lease::SPEC,
+        Argument::block(
+            c"policy",
+            &[
+                Argument::token(c"by", c"POLICY"),
+                Argument::text(c"name"),
+                single::COST,
+            ],
+        ),
     ],
 );
+
+/// Evaluate and count, but do not enforce.
+pub(super) const SHADOW: Argument = Argument::token(c"shadow", c"SHADOW").optional();
 
 impl Command for Multi {
     const NAME: &'static CStr = c"RL.MULTI";
     const FLAGS: &'static CStr = c"write fast getkeys-api";
     const ACL: &'static str = "write fast";
-    const MIN_ARGS: usize = 6;
+    const MIN_ARGS: usize = 5;
     const DOCS: Docs = Docs {
         summary: c"Checks several limits at once; a denial by any spends nothing anywhere.",
         complexity: c"O(N) where N is the number of limits, at most 128",
         since: c"0.1.0",
         arguments: &[
-            Argument::block(c"limit", &[Argument::KEY, SPEC]).repeated(),
+            Argument::block(c"limit", &[Argument::KEY, SHADOW, SPEC]).repeated(),
             Argument::one_of(c"option", &[PEEK, FORCE]).optional(),
         ],
     };
 
     fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+        let now_us = ctx.now_us();
         let mut requests = SmallVec::<[Request; INLINE]>::new();
         let mut names = SmallVec::<[(u64, &[u8]); INLINE]>::new();
-        let options = parse::multi(args.words(1), |position, spec| {
+        let options = parse::multi(args.words(1), |position, ask| {
             let name = args.get(1 + position);
             let distinct = (fingerprint(name.as_bytes()), name.as_bytes());
             if names.contains(&distinct) {
                 return Err(Error::RepeatedKey);
             }
             names.push(distinct);
-            requests.push(Request { name, spec });
+            requests.push(Request::of(ctx, name, ask, now_us)?);
             Ok(())
         })?;
-        check::all(ctx, &requests, options, |verdict, decisions| {
+        check::all(ctx, &requests, options, now_us, |verdict, decisions| {
             reply::verdict(ctx, &verdict, decisions);
         })
     }

@@ -3,9 +3,9 @@
 use std::ffi::CStr;
 
 use rl_core::Error;
-use rl_core::parse::{Options, Spec};
+use rl_core::parse::{Ask, Options};
 
-use super::multi::SPEC;
+use super::multi::{SHADOW, SPEC};
 use super::single;
 use crate::check::Request;
 use crate::failure::Failure;
@@ -18,26 +18,26 @@ impl Command for Peek {
     const FLAGS: &'static CStr = c"readonly fast";
     const ACL: &'static str = "read fast";
     const ACCESS: Access = Access::Read;
-    const MIN_ARGS: usize = 6;
+    const MIN_ARGS: usize = 5;
     const DOCS: Docs = Docs {
         summary: c"Tells what a call would be answered, without making it.",
         complexity: c"O(1)",
         since: c"0.1.0",
-        arguments: &[Argument::KEY, SPEC],
+        arguments: &[Argument::KEY, SHADOW, SPEC],
     };
 
     fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
         let mut words = args.words(2);
-        let spec = Spec::parse(&mut words)?;
+        let ask = Ask::parse(&mut words)?;
         if words.next().is_some() {
             return Err(Error::TrailingWords.into());
         }
-        let name = args.get(1);
-        let request = Request { name, spec };
+        let now_us = ctx.now_us();
+        let request = Request::of(ctx, args.get(1), ask, now_us)?;
         let options = Options {
             peek: true,
             force: false,
         };
-        single::answer(ctx, &request, options)
+        single::answer(ctx, &request, options, now_us)
     }
 }

@@ -64,7 +64,7 @@ pub(super) use one_limit;
 pub(super) fn run(ctx: &Context, args: Args, algorithm: Algorithm) -> Result<(), Failure> {
     let (spec, options) = parse::single(algorithm, &mut args.words(2))?;
     let name = args.get(1);
-    answer(ctx, &Request { name, spec }, options)
+    answer(ctx, &Request::spec(name, spec), options, ctx.now_us())
 }
 
 /// Runs one limit and replies with its five integers.
@@ -73,8 +73,9 @@ pub(super) fn answer(
     ctx: &Context,
     request: &Request,
     options: parse::Options,
+    now_us: u64,
 ) -> Result<(), Failure> {
-    let decision = check::one(ctx, request, options)?;
+    let decision = check::one(ctx, request, options, now_us)?;
     reply::decision(ctx, &decision);
     Ok(())
 }

@@ -34,14 +34,12 @@ impl Command for Throttle {
 
     fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
         let rate = Rate::parse(args).map_err(explain)?;
-        let request = Request {
-            name: args.get(1),
-            spec: rate.spec,
-        };
-        let decision = match check::one(ctx, &request, Options::default()) {
+        let request = Request::spec(args.get(1), rate.spec);
+        let now_us = ctx.now_us();
+        let decision = match check::one(ctx, &request, Options::default(), now_us) {
             Err(Failure::Error(Error::WrongType)) => {
                 rate.take_over(ctx, request.name)?;
-                check::one(ctx, &request, Options::default())
+                check::one(ctx, &request, Options::default(), now_us)
             }
             decided => decided,
         }?;

@@ -23,6 +23,8 @@ pub(crate) trait Command {
     /// Categories of `ACL CAT`, where the server lets modules choose (7.2 and later).
     const ACL: &'static str;
     const ACCESS: Access = Access::Write;
+    /// The position of the first key, by which clients route; 0 for a command without keys.
+    const FIRST_KEY: usize = 1;
     /// Fewest arguments, the name included.
     const MIN_ARGS: usize;
     /// Most arguments, the name included.
@@ -46,9 +48,9 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
             C::NAME.as_ptr(),
             Some(entry::<C>),
             C::FLAGS.as_ptr(),
-            1,
-            1,
-            1,
+            C::FIRST_KEY as c_int,
+            C::FIRST_KEY as c_int,
+            c_int::from(C::FIRST_KEY > 0),
         );
         if created != REDISMODULE_OK as c_int {
             return Err(Error::Internal);
@@ -61,7 +63,12 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
             max if max == C::MIN_ARGS => max as c_int,
             _ => -(C::MIN_ARGS as c_int),
         };
-        if !docs::publish(command, &C::DOCS, arity, C::ACCESS, C::KEYS.is_some()) {
+        let keys = docs::Keys {
+            first: C::FIRST_KEY,
+            access: C::ACCESS,
+            more: C::KEYS.is_some(),
+        };
+        if !docs::publish(command, &C::DOCS, arity, keys) {
             return Err(Error::Internal);
         }
         set_acl(command, C::ACL)

@@ -1,6 +1,6 @@
 //! The server as a command or an event handler sees it: replies, replication, its clock and its mode.
 
-use std::ffi::{CStr, c_int, c_long, c_void};
+use std::ffi::{CStr, CString, c_int, c_long, c_void};
 
 use redis_module::raw::{self, *};
 
@@ -78,6 +78,14 @@ impl Context {
         unsafe { api!(RedisModule_ReplyWithError)(self.raw, line.as_ptr().cast()) };
     }
 
+    /// A whole error line of any length, code first.
+    pub(crate) fn reply_error_line(&self, line: &str) {
+        let printable = line.replace(|c: char| c.is_control(), " ");
+        let line = CString::new(printable).unwrap_or_default();
+        // SAFETY: the context is valid and the line ends with a NUL; the server copies it.
+        unsafe { api!(RedisModule_ReplyWithError)(self.raw, line.as_ptr()) };
+    }
+
     pub(crate) fn reply_wrong_arity(&self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_WrongArity)(self.raw) };
@@ -138,6 +146,22 @@ impl Context {
         }
     }
 
+    /// Sends `RL.POLICY LOAD json` to replicas and the AOF.
+    pub(crate) fn replicate_policies(&self, json: &str) {
+        // SAFETY: all pointers are valid during the call; the format's letters match the arguments:
+        // c a C string, b a buffer and its length.
+        unsafe {
+            api!(RedisModule_Replicate)(
+                self.raw,
+                c"RL.POLICY".as_ptr(),
+                c"cb".as_ptr(),
+                c"LOAD".as_ptr(),
+                json.as_ptr(),
+                json.len(),
+            )
+        };
+    }
+
     fn flags(&self) -> u32 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetContextFlags)(self.raw) as u32 }
@@ -149,6 +173,31 @@ impl Context {
             | REDISMODULE_CTX_FLAGS_REPLICATED
             | REDISMODULE_CTX_FLAGS_SLAVE;
         self.flags() & applying != 0
+    }
+
+    pub(crate) fn is_loading(&self) -> bool {
+        self.flags() & REDISMODULE_CTX_FLAGS_LOADING != 0
+    }
+
+    /// Whether a call comes from a primary or from a file.
+    pub(crate) fn is_replaying(&self) -> bool {
+        let replaying = REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_REPLICATED;
+        self.flags() & replaying != 0
+    }
+
+    pub(crate) fn is_read_only_replica(&self) -> bool {
+        self.flags() & REDISMODULE_CTX_FLAGS_READONLY != 0
+    }
+
+    /// Whether nothing may be sent to replicas now, as during a failover: a server that is made to, aborts.
+    pub(crate) fn avoids_replication(&self) -> bool {
+        // SAFETY: a plain call of a function that every supported server has.
+        unsafe { api!(RedisModule_AvoidReplicaTraffic)() != 0 }
+    }
+
+    /// Whether a child process is rewriting the AOF.
+    pub(crate) fn is_rewriting_aof(&self) -> bool {
+        self.info_number(c"persistence", c"aof_rewrite_in_progress") != Some(0)
     }
 
     /// Whether memory is over `maxmemory` and nothing may be evicted.
@@ -169,18 +218,19 @@ impl Context {
 
     /// Whether the server keeps a replication backlog, from which a replica may continue.
     pub(crate) fn has_backlog(&self) -> bool {
+        // A server that does not say is one that may have it.
+        self.info_number(c"replication", c"repl_backlog_active") != Some(0)
+    }
+
+    fn info_number(&self, section: &CStr, field: &CStr) -> Option<i64> {
         let mut error = 0;
         // SAFETY: the context is valid; the info is freed before returning.
         unsafe {
-            let info = api!(RedisModule_GetServerInfo)(self.raw, c"replication".as_ptr());
-            let active = api!(RedisModule_ServerInfoGetFieldSigned)(
-                info,
-                c"repl_backlog_active".as_ptr(),
-                &mut error,
-            );
+            let info = api!(RedisModule_GetServerInfo)(self.raw, section.as_ptr());
+            let number =
+                api!(RedisModule_ServerInfoGetFieldSigned)(info, field.as_ptr(), &mut error);
             api!(RedisModule_FreeServerInfo)(self.raw, info);
-            // A server that does not say is one that may have it.
-            error != REDISMODULE_OK as c_int || active != 0
+            (error == REDISMODULE_OK as c_int).then_some(number)
         }
     }
 

@@ -1,4 +1,4 @@
-//! The data types, one for each algorithm so that TYPE tells it.
+//! The data types, one for each algorithm so that TYPE tells it, and one for overrides.
 
 use std::ffi::{CStr, c_int};
 use std::ptr;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 use redis_module::raw::*;
 use rl_core::{Algorithm, ENCODING_VERSION, Error};
 
-use super::{Context, api, c_line, live, words};
+use super::{Context, api, aux, c_line, live, override_type, words};
 
 /// One data type: nine characters of name, as the server demands.
 struct Kind {
@@ -32,13 +32,14 @@ impl Kind {
     }
 }
 
-static KINDS: [Kind; 6] = [
+static KINDS: [Kind; 7] = [
     Kind::new(Algorithm::Slide, c"rl-slide-", words::methods::<0>),
     Kind::new(Algorithm::Bucket, c"rl-bucket", words::methods::<1>),
     Kind::new(Algorithm::Fixed, c"rl-fixed-", words::methods::<2>),
     Kind::new(Algorithm::Leak, c"rl-leak--", words::methods::<3>),
     Kind::new(Algorithm::Exact, c"rl-exact-", live::methods::<4>),
     Kind::new(Algorithm::Lease, c"rl-lease-", live::methods::<5>),
+    Kind::new(Algorithm::Group, c"rl-policy", live::methods::<6>),
 ];
 
 const _: () = assert!(Algorithm::ALL.len() == KINDS.len());
@@ -48,6 +49,9 @@ pub(crate) fn create_types(ctx: &Context) -> Result<(), Error> {
     for (place, kind) in KINDS.iter().enumerate() {
         debug_assert_eq!(kind.algorithm as usize, place, "kinds are found by place");
         let mut methods = (kind.methods)();
+        if kind.algorithm == Algorithm::Group {
+            aux::add(&mut methods);
+        }
         // SAFETY: the context is valid, the name static; the server copies the methods.
         let created = unsafe {
             api!(RedisModule_CreateDataType)(
@@ -62,7 +66,7 @@ pub(crate) fn create_types(ctx: &Context) -> Result<(), Error> {
         }
         kind.created.store(created, Relaxed);
     }
-    Ok(())
+    override_type::create(ctx)
 }
 
 /// The server's handle of an algorithm's type.

@@ -64,6 +64,14 @@ impl Argument {
         }
     }
 
+    /// A word and a text behind it.
+    pub(crate) const fn text_behind(name: &'static CStr, token: &'static CStr) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::text(name)
+        }
+    }
+
     pub(crate) const fn block(name: &'static CStr, parts: &'static [Self]) -> Self {
         let kind = RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK;
         Self {
@@ -102,6 +110,15 @@ const VERSION: RedisModuleCommandInfoVersion = RedisModuleCommandInfoVersion {
     sizeof_arg: size_of::<RedisModuleCommandArg>(),
 };
 
+/// Where a command's keys are.
+pub(super) struct Keys {
+    /// The position of the first; 0 if there is none.
+    pub(super) first: usize,
+    pub(super) access: Access,
+    /// Whether there may be others, of which the command must be asked.
+    pub(super) more: bool,
+}
+
 /// Hands the page to the server, which copies all of it.
 ///
 /// # Safety
@@ -110,8 +127,7 @@ pub(super) unsafe fn publish(
     command: *mut RedisModuleCommand,
     docs: &Docs,
     arity: c_int,
-    access: Access,
-    more_keys: bool,
+    keys: Keys,
 ) -> bool {
     // SAFETY: a plain read of a function pointer that the server set at load.
     let Some(set_info) = (unsafe { RedisModule_SetCommandInfo }) else {
@@ -119,7 +135,7 @@ pub(super) unsafe fn publish(
     };
     let mut arena = Vec::new();
     let arguments = to_c(docs.arguments, &mut arena);
-    let mut keys = key_specs(access, more_keys);
+    let mut keys = key_specs(keys);
     let info = RedisModuleCommandInfo {
         version: &VERSION,
         summary: docs.summary.as_ptr(),
@@ -137,8 +153,8 @@ pub(super) unsafe fn publish(
 }
 
 /// The first key, by which clients route; and, where more follow, a sign that the command must be asked.
-fn key_specs(access: Access, more_keys: bool) -> [RedisModuleCommandKeySpec; 3] {
-    let flags = match access {
+fn key_specs(keys: Keys) -> [RedisModuleCommandKeySpec; 3] {
+    let flags = match keys.access {
         Access::Read => REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => {
             REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE
@@ -147,12 +163,15 @@ fn key_specs(access: Access, more_keys: bool) -> [RedisModuleCommandKeySpec; 3] 
     // SAFETY: a C struct of integers, unions of integers and pointers, for all of which zero is valid;
     // an all-zero spec ends the list.
     let mut specs: [RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
+    if keys.first == 0 {
+        return specs;
+    }
     specs[0].flags = u64::from(flags);
     specs[0].begin_search_type = RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
-    specs[0].bs.index.pos = 1;
+    specs[0].bs.index.pos = keys.first as c_int;
     specs[0].find_keys_type = RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE;
     specs[0].fk.range.keystep = 1;
-    if more_keys {
+    if keys.more {
         specs[1].flags = u64::from(flags | REDISMODULE_CMD_KEY_INCOMPLETE);
         specs[1].begin_search_type = RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_UNKNOWN;
         specs[1].find_keys_type = RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_UNKNOWN;

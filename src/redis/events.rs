@@ -1,10 +1,12 @@
 //! What happens to the server that decides who receives our writes.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use redis_module::raw::*;
 
 use super::{Context, api, shield};
+use crate::registry;
 
 /// Server events that the module follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,25 +43,84 @@ impl Event {
     }
 }
 
+/// What becomes of the dataset, and of the policies with it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loading {
+    /// A dataset is about to replace what there is.
+    Begins,
+    /// The server has loaded its own files.
+    OwnDataEnds,
+    /// A replica is about to load a copy while it answers from what it has.
+    AsideBegins,
+    AsideFails,
+    AsideEnds,
+}
+
+/// Whether the load under way is of the server's own files.
+static OWN_DATA: AtomicBool = AtomicBool::new(false);
+
+impl Loading {
+    fn of(event: u64, sub_event: u64) -> Option<Self> {
+        match (event, sub_event) {
+            (REDISMODULE_EVENT_LOADING, REDISMODULE_SUBEVENT_LOADING_ENDED) => {
+                OWN_DATA.load(Relaxed).then_some(Self::OwnDataEnds)
+            }
+            (REDISMODULE_EVENT_LOADING, REDISMODULE_SUBEVENT_LOADING_FAILED) => None,
+            (REDISMODULE_EVENT_LOADING, start) => {
+                OWN_DATA.store(start != REDISMODULE_SUBEVENT_LOADING_REPL_START, Relaxed);
+                Some(Self::Begins)
+            }
+            (_, REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED) => Some(Self::AsideBegins),
+            (_, REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED) => Some(Self::AsideEnds),
+            _ => Some(Self::AsideFails),
+        }
+    }
+}
+
+/// Follows every load with [`registry::on_loading`].
+pub(crate) fn subscribe_to_loading(ctx: &Context) -> bool {
+    let follow = |id| subscribe_to(ctx, id, on_loading);
+    // Servers before 7.0 do not load aside, and have no such event.
+    follow(REDISMODULE_EVENT_REPL_ASYNC_LOAD);
+    follow(REDISMODULE_EVENT_LOADING)
+}
+
+unsafe extern "C" fn on_loading(
+    ctx: *mut RedisModuleCtx,
+    event: RedisModuleEvent,
+    sub_event: u64,
+    _data: *mut c_void,
+) {
+    shield((), || {
+        // SAFETY: the server passes a valid context.
+        let ctx = unsafe { Context::new(ctx) };
+        if let Some(loading) = Loading::of(event.id, sub_event) {
+            registry::on_loading(&ctx, loading);
+        }
+    });
+}
+
+type Handler = unsafe extern "C" fn(*mut RedisModuleCtx, RedisModuleEvent, u64, *mut c_void);
+
+fn subscribe_to(ctx: &Context, id: u64, handler: Handler) -> bool {
+    let event = RedisModuleEvent { id, dataver: 1 };
+    // SAFETY: the context is valid and the handler lives as long as the module.
+    unsafe {
+        api!(RedisModule_SubscribeToServerEvent)(ctx.raw, event, Some(handler))
+            == REDISMODULE_OK as c_int
+    }
+}
+
 /// Follows every event with [`crate::replicate::on_event`]; `false` if the server cannot tell of all.
 pub(crate) fn subscribe(ctx: &Context) -> bool {
-    Event::ALL.into_iter().all(|event| {
-        let event = RedisModuleEvent {
-            id: event.id(),
-            dataver: 1,
-        };
-        // SAFETY: the context is valid and the handler lives as long as the module.
-        unsafe {
-            api!(RedisModule_SubscribeToServerEvent)(ctx.raw, event, Some(handle))
-                == REDISMODULE_OK as c_int
-        }
-    })
+    let mut all = Event::ALL.into_iter();
+    all.all(|event| subscribe_to(ctx, event.id(), handle))
 }
 
 unsafe extern "C" fn handle(
     ctx: *mut RedisModuleCtx,
     event: RedisModuleEvent,
-    _sub_event: u64,
+    sub_event: u64,
     _data: *mut c_void,
 ) {
     shield((), || {
@@ -67,6 +128,13 @@ unsafe extern "C" fn handle(
         let ctx = unsafe { Context::new(ctx) };
         if let Some(event) = Event::ALL.into_iter().find(|known| known.id() == event.id) {
             crate::replicate::on_event(&ctx, event);
+            match event {
+                Event::Fork if sub_event == REDISMODULE_SUBEVENT_FORK_CHILD_BORN => {
+                    registry::on_fork(&ctx);
+                }
+                Event::Cron => registry::tell(&ctx),
+                _ => {}
+            }
         }
     });
 }

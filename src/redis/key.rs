@@ -5,12 +5,13 @@ use std::ptr;
 use std::slice;
 
 use redis_module::raw::{self, *};
+use rl_core::overrides::Overrides;
 use rl_core::{Algorithm, Error, Next, State};
 
 use super::datatype::{algorithm_of, kind_of};
 use super::live::Live;
 use super::words::Words;
-use super::{Arg, Context, api};
+use super::{Arg, Context, api, override_type};
 use crate::failure::Failure;
 
 /// Closed when dropped.
@@ -42,6 +43,14 @@ impl Key {
         let raw = unsafe { api!(RedisModule_OpenKey)(ctx.raw, name.raw, mode as c_int) };
         Self {
             raw: raw.cast(),
+            held: Held::Nothing,
+        }
+    }
+
+    /// No key at all.
+    pub(crate) const fn none() -> Self {
+        Self {
+            raw: ptr::null_mut(),
             held: Held::Nothing,
         }
     }
@@ -173,6 +182,45 @@ impl Key {
         }
         self.held = new;
         Ok(())
+    }
+
+    /// The overrides that the key holds; it may be missing.
+    pub(crate) fn overrides(&self) -> Result<Option<&Overrides>, Error> {
+        if self.raw.is_null() || self.is_empty() {
+            return Ok(None);
+        }
+        if self.kind() != override_type::kind() {
+            return Err(Error::WrongType);
+        }
+        // SAFETY: the key is open, its type is that of overrides, and only `self` replaces the value.
+        unsafe {
+            let value = api!(RedisModule_ModuleTypeGetValue)(self.raw);
+            Ok(Some(override_type::from_raw(value)))
+        }
+    }
+
+    /// Stores overrides in place of whatever the key holds, without an expiry.
+    pub(crate) fn put_overrides(&mut self, overrides: Overrides) -> Result<(), Error> {
+        self.held = Held::Nothing;
+        let value = override_type::to_raw(overrides);
+        // SAFETY: the key is open to write. The server takes the value over, unless it refuses.
+        unsafe {
+            let kind = override_type::kind();
+            if api!(RedisModule_ModuleTypeSetValue)(self.raw, kind, value)
+                != REDISMODULE_OK as c_int
+            {
+                override_type::drop_raw(value);
+                return Err(Error::Internal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the expiry of a key that has none; 0 stands for none.
+    pub(crate) fn expire_at_or_never(&self, at_ms: i64) {
+        if at_ms > 0 {
+            self.expire_at(at_ms);
+        }
     }
 
     /// The number that the key holds, if it is a plain string and holds one.

@@ -1,6 +1,7 @@
 //! The one door to the server: every call into it and every call from it goes through this folder, and
 //! all of the module's `unsafe` is here.
 
+mod aux;
 mod command;
 mod context;
 mod datatype;
@@ -9,6 +10,8 @@ mod events;
 mod info;
 mod key;
 mod live;
+mod main_thread;
+mod override_type;
 mod string;
 mod words;
 
@@ -16,10 +19,12 @@ pub(crate) use command::{Access, Command, add_acl_category, register};
 pub(crate) use context::Context;
 pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
-pub(crate) use events::{Event, subscribe};
+pub(crate) use events::{Event, Loading, subscribe, subscribe_to_loading};
 pub(crate) use info::{Info, register_info};
 pub(crate) use key::Key;
-pub(crate) use string::{Arg, Args};
+pub(crate) use main_thread::MainThread;
+pub(crate) use override_type::overrides_held;
+pub(crate) use string::{Arg, Args, OwnedName};
 
 /// A function that every supported server has. Its absence is a bug in this module, so it may panic;
 /// panics end at the boundary, in an error reply.

@@ -3,9 +3,9 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use redis_module::raw::RedisModuleString;
+use redis_module::raw::{RedisModuleCtx, RedisModuleString};
 
-use super::api;
+use super::{Context, api};
 
 /// One argument.
 #[derive(Clone, Copy)]
@@ -23,6 +23,36 @@ impl<'a> Arg<'a> {
             let bytes = api!(RedisModule_StringPtrLen)(self.raw, &mut len);
             slice::from_raw_parts(bytes.cast(), len)
         }
+    }
+}
+
+/// A name that this module made.
+pub(crate) struct OwnedName {
+    raw: *mut RedisModuleString,
+    ctx: *mut RedisModuleCtx,
+}
+
+impl OwnedName {
+    pub(crate) fn new(ctx: &Context, bytes: &[u8]) -> Self {
+        // SAFETY: the context is valid; the server copies the bytes.
+        let raw =
+            unsafe { api!(RedisModule_CreateString)(ctx.raw, bytes.as_ptr().cast(), bytes.len()) };
+        Self { raw, ctx: ctx.raw }
+    }
+
+    pub(crate) fn arg(&self) -> Arg<'_> {
+        Arg {
+            raw: self.raw,
+            call: PhantomData,
+        }
+    }
+}
+
+impl Drop for OwnedName {
+    fn drop(&mut self) {
+        // SAFETY: made once, freed once, within the call that the context is of; whoever else needs the
+        // string holds a reference of its own.
+        unsafe { api!(RedisModule_FreeString)(self.ctx, self.raw) };
     }
 }
 

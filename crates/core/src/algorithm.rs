@@ -3,7 +3,7 @@
 use crate::encoding::{Blob, Encoded, Fields};
 use crate::inspect::Field;
 use crate::{Error, Mode, Outcome};
-use crate::{bucket, exact, fixed, leak, lease, slide};
+use crate::{bucket, exact, fixed, group, leak, lease, slide};
 
 /// Every algorithm is a file with `NAME`, `TAG`, `PARAMETERS`, `Limit`, `State` and `evaluate`; adding
 /// one is adding its file and a line to the list below. States of `words` are small: a call replaces the
@@ -11,7 +11,9 @@ use crate::{bucket, exact, fixed, leak, lease, slide};
 macro_rules! algorithms {
     (
         words { $($(#[$word_doc:meta])* $word:ident = $word_file:ident;)+ }
-        live { $($(#[$live_doc:meta])* $live:ident = $live_file:ident $(<$of:lifetime>)?;)+ }
+        live { $($(#[$live_doc:meta])* $live:ident = $live_file:ident {
+            Limit $(<$limit_of:lifetime>)?, Next $(<$next_of:lifetime>)?
+        };)+ }
     ) => {
         /// Which algorithm a limit or a state belongs to.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +25,7 @@ macro_rules! algorithms {
         #[non_exhaustive]
         pub enum Limit<'a> {
             $($(#[$word_doc])* $word($word_file::Limit),)+
-            $($(#[$live_doc])* $live($live_file::Limit $(<$of>)?),)+
+            $($(#[$live_doc])* $live($live_file::Limit $(<$limit_of>)?),)+
         }
 
         /// The state of one key under a limit.
@@ -40,7 +42,7 @@ macro_rules! algorithms {
         pub enum Next<'a> {
             /// In place of what is stored.
             Whole(State),
-            $($(#[$live_doc])* $live($live_file::Next $(<$of>)?),)+
+            $($(#[$live_doc])* $live($live_file::Next $(<$next_of>)?),)+
         }
 
         impl Algorithm {
@@ -266,9 +268,11 @@ algorithms! {
     }
     live {
         /// Exact sliding window.
-        Exact = exact;
+        Exact = exact { Limit, Next };
         /// Leases on what may be held at once.
-        Lease = lease<'a>;
+        Lease = lease { Limit<'a>, Next<'a> };
+        /// Several limits on one key, as a policy has them.
+        Group = group { Limit<'a>, Next };
     }
 }
 
@@ -278,6 +282,40 @@ impl Algorithm {
     pub fn from_name(name: &[u8]) -> Option<Self> {
         let named = |algorithm: &&Self| algorithm.name().as_bytes().eq_ignore_ascii_case(name);
         Self::ALL.iter().find(named).copied()
+    }
+}
+
+impl Limit<'_> {
+    /// Whether [`Limit::evaluate`] can go on from a state as it is.
+    #[must_use]
+    #[inline]
+    pub fn fits(&self, state: &State) -> bool {
+        match (self, state) {
+            (Self::Group(limit), State::Group(state)) => limit.fits(state),
+            _ => self.algorithm() == state.algorithm(),
+        }
+    }
+
+    /// The state to go on from where it does not fit: for each limit, usage under the same algorithm and,
+    /// if there is, the same span. `None` if nothing is of use; `Err` if the key is a lease's.
+    pub fn adopt(&self, state: &State) -> Result<Option<State>, Error> {
+        let mut known = match state {
+            State::Group(group) => group.known(),
+            State::Lease(_) => return Err(Error::WrongAlgorithm),
+            plain => vec![plain.clone()],
+        };
+        Ok(match *self {
+            Self::Group(limit) => limit.adopt(known).map(State::Group),
+            Self::Slide(_) | Self::Bucket(_) | Self::Fixed(_) | Self::Leak(_) | Self::Exact(_) => {
+                let span_us = self.span_us();
+                let ours = |state: &State| state.algorithm() == self.algorithm();
+                let same = |state: &State| ours(state) && state.span_us() == span_us;
+                let place = known.iter().position(same);
+                let place = place.or_else(|| known.iter().position(ours));
+                place.map(|place| known.swap_remove(place))
+            }
+            Self::Lease(_) => return Err(Error::WrongAlgorithm),
+        })
     }
 }
 
@@ -291,6 +329,18 @@ pub struct Return<'a> {
 }
 
 impl State {
+    /// The window or period; 0 for states that have none of their own.
+    pub(crate) fn span_us(&self) -> u64 {
+        match self {
+            Self::Slide(state) => state.span_us(),
+            Self::Bucket(state) => state.span_us(),
+            Self::Fixed(state) => state.span_us(),
+            Self::Leak(state) => state.span_us(),
+            Self::Exact(state) => state.span_us(),
+            Self::Lease(_) | Self::Group(_) => 0,
+        }
+    }
+
     /// Gives units back, the latest first; never more than are in use.
     pub fn refund(&self, now_us: u64, units: u64) -> Result<Return<'static>, Error> {
         let now_us = now_us.min(crate::MAX_TIME_US);
@@ -302,6 +352,10 @@ impl State {
             Self::Exact(state) => {
                 let (units, next) = state.refund(now_us, units);
                 (units, next.map(Next::Exact))
+            }
+            Self::Group(state) => {
+                let (units, next) = state.refund(now_us, units)?;
+                (units, next.map(Next::Group))
             }
             Self::Lease(_) => return Err(Error::RefundOfLease),
         };

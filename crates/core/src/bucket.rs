@@ -9,6 +9,7 @@ use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
 use crate::encoding::{EXTRA_BITS, Encoded, Fields, LOW_BITS};
 use crate::inspect::Field;
 use crate::math::{div_ceil, mul_div_ceil, to_u64};
+use crate::shape::{Scale, Shape};
 use crate::{Error, parse};
 
 pub(crate) const NAME: &str = "BUCKET";
@@ -44,6 +45,22 @@ impl Limit {
             refill: bounds::count(refill, Error::Refill)?,
             period_us: bounds::period_us(period_ms, Error::Period)?,
         })
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            amounts: [Some(self.capacity), Some(self.refill)],
+            span_us: self.period_us,
+            precision: 1,
+        }
+    }
+
+    pub(crate) fn scaled(self, by: Scale) -> Self {
+        Self {
+            capacity: by.apply(self.capacity),
+            refill: by.apply(self.refill),
+            ..self
+        }
     }
 
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
@@ -98,6 +115,10 @@ impl State {
         let old = u128::from(self.period_us);
         let (tokens, parts) = (self.debt / old, (self.debt % old) as u64);
         tokens * u128::from(period_us) + mul_div_ceil(parts, period_us, self.period_us)
+    }
+
+    pub(crate) fn span_us(&self) -> u64 {
+        self.period_us
     }
 
     pub(crate) fn expire_at_ms(&self) -> u64 {
@@ -222,6 +243,7 @@ pub(crate) fn evaluate(
     Outcome {
         decision: Decision {
             allowed,
+            index: 0,
             limit: limit.capacity,
             remaining: limit.capacity.saturating_sub(used.saturating_add(spent)),
             retry_after_ms: match limit.capacity.checked_sub(cost) {

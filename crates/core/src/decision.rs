@@ -5,6 +5,9 @@ use crate::bounds::MAX_WAIT_MS;
 /// `retry_after_ms` of a call that can never pass, because it costs more than the whole limit.
 pub const NEVER: i64 = -1;
 
+/// The index of a decision that no limit made, but an override.
+pub const NO_INDEX: i8 = -1;
+
 /// How a call treats the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -14,11 +17,13 @@ pub enum Mode {
     Force,
 }
 
-/// The five integers of a reply.
+/// The five integers of a reply, and which limit they are of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Whether the call may go ahead.
     pub allowed: bool,
+    /// Which of several limits decided; 0 where there is one, [`NO_INDEX`] where none did.
+    pub index: i8,
     /// The limit or capacity that was applied.
     pub limit: u64,
     /// Whole units still available after the call.
@@ -28,6 +33,17 @@ pub struct Decision {
     pub retry_after_ms: i64,
     /// Time until the key is as good as new.
     pub reset_after_ms: u64,
+}
+
+impl Decision {
+    /// A denial that is not enforced.
+    #[inline]
+    pub fn pass(&mut self) {
+        if !self.allowed {
+            self.allowed = true;
+            self.retry_after_ms = 0;
+        }
+    }
 }
 
 /// When the key may vanish: from the moment its state stops mattering.

@@ -5,7 +5,7 @@
 //! | packed | tag 4, time 52 (µs), span 14 (3 of unit, 11 of amount), low 58: 16 bytes      |
 //! | wide   | tag 4 (+8), time 60 (µs), extra 24, span 40 (ms), extra 7, low 121: 32 bytes  |
 //! | parts  | tag 4, time 60 (µs); unused 15, width 2, counts 7, span 40 (ms); the counts   |
-//! | live   | tag 4 (+8 for a step), then bytes of the algorithm's own: logs and leases     |
+//! | live   | tag 4 (+8 for a step), then bytes of the algorithm's own: logs, leases, groups|
 //!
 //! `time` is a window's start or a debt's timestamp, `span` its window or period, `low` its counts. The
 //! packed form holds the usual sizes: until the year 2112, spans of up to 2047 of a unit from milliseconds
@@ -18,6 +18,9 @@ use crate::{Algorithm, Error, Next, State};
 
 /// Version of the state's bytes, first byte of a [`Blob`] and encoding version of the RDB.
 pub const ENCODING_VERSION: u8 = 1;
+
+/// Version of what joined later: policies' states and overrides. Older modules say that it is newer.
+pub(crate) const GROUP_VERSION: u8 = 2;
 
 /// Words of the largest state that is kept as words.
 pub const MAX_WORDS: usize = 2 + MAX_PARTS;
@@ -273,7 +276,7 @@ impl State {
     pub fn blob(&self) -> Blob {
         match self.words() {
             Some(words) => words.blob(),
-            None => live_blob(self.algorithm().tag(), |bytes| self.write_live(bytes)),
+            None => live_blob(self.algorithm(), 0, |bytes| self.write_live(bytes)),
         }
     }
 
@@ -292,23 +295,24 @@ impl<'a> Next<'a> {
     pub fn blob(&self) -> Blob {
         match self {
             Self::Whole(state) => state.blob(),
-            step => live_blob(step.algorithm().tag() | STEP, |bytes| {
-                step.write_step(bytes)
-            }),
+            step => live_blob(step.algorithm(), STEP, |bytes| step.write_step(bytes)),
         }
     }
 
     /// Reads a blob from a source that may be damaged.
     pub fn decode_blob(blob: &'a [u8]) -> Result<Self, Error> {
         let (&version, bytes) = blob.split_first().ok_or(Error::DamagedState)?;
-        if version > ENCODING_VERSION {
+        if version > GROUP_VERSION {
             return Err(Error::NewerState);
         }
         let first = bytes.first_chunk().ok_or(Error::DamagedState)?;
         let tag = tag(u64::from_le_bytes(*first));
         let algorithm = Algorithm::from_tag(tag & !STEP);
-        if version == 0 {
+        let written = algorithm.map_or(ENCODING_VERSION, version_of);
+        if version < written {
             return Err(Error::DamagedState);
+        } else if version > written {
+            return Err(Error::NewerState);
         }
         match algorithm {
             Some(algorithm) if algorithm.is_live() => {
@@ -340,9 +344,17 @@ impl<'a> Next<'a> {
     }
 }
 
-fn live_blob(tag: u8, write: impl FnOnce(&mut Blob)) -> Blob {
+fn version_of(algorithm: Algorithm) -> u8 {
+    match algorithm {
+        Algorithm::Group => GROUP_VERSION,
+        _ => ENCODING_VERSION,
+    }
+}
+
+fn live_blob(algorithm: Algorithm, step: u8, write: impl FnOnce(&mut Blob)) -> Blob {
+    let tag = algorithm.tag() | step;
     let mut blob = Blob::new();
-    blob.push(ENCODING_VERSION);
+    blob.push(version_of(algorithm));
     blob.extend_from_slice(&(u64::from(tag) << WIDE_TIME_BITS).to_le_bytes());
     write(&mut blob);
     blob

@@ -58,6 +58,36 @@ pub enum Error {
     WrongType,
     /// A new key while memory is full.
     OutOfMemory,
+    /// A policy's name that is not one.
+    PolicyName,
+    /// A policy or an override with no limit, or with too many.
+    RuleCount,
+    /// A lease as a limit of a policy.
+    LeaseInPolicy,
+    /// A word other than a limit or an option of a policy.
+    PolicySyntax,
+    /// A note that is no text, or too long.
+    Note,
+    /// A policy that does not exist.
+    NoSuchPolicy,
+    /// More policies than a server keeps.
+    TooManyPolicies,
+    /// Something else than what an override may say.
+    OverrideSyntax,
+    /// A factor that is out of range.
+    Scale,
+    /// An override's end that is not a duration in range.
+    Ends,
+    /// More overrides than a key can have.
+    TooManyOverrides,
+    /// A key that has no name for its overrides in the same slot.
+    NoPlaceForOverrides,
+    /// JSON that is longer than any set of policies.
+    JsonTooLong,
+    /// A subcommand that does not exist.
+    UnknownSubcommand,
+    /// A change where only a primary may make one.
+    ReadOnly,
     /// A bug, caught before it could harm the server.
     Internal,
 }
@@ -103,6 +133,31 @@ impl Error {
             Self::WrongAlgorithm => "WRONGTYPE the key holds a limit of another algorithm",
             Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
+            Self::PolicyName => {
+                "ERR policy name must be 1 to 128 printable ASCII characters without space"
+            }
+            Self::RuleCount => "ERR a policy must have between 1 and 16 limits",
+            Self::LeaseInPolicy => {
+                "ERR a policy cannot have a LEASE: its holder belongs to the call, use RL.LEASE"
+            }
+            Self::PolicySyntax => {
+                "ERR expected a limit without its cost, such as SLIDE 100 1m, or COST n, SHADOW, NOTE text behind it"
+            }
+            Self::Note => "ERR note must be UTF-8 text of at most 1024 bytes",
+            Self::NoSuchPolicy => "ERR no such policy",
+            Self::TooManyPolicies => "ERR a server keeps at most 10000 policies",
+            Self::OverrideSyntax => {
+                "ERR expected limits, SCALE num den, BLOCK or ALLOW, then EX seconds, NOTE text or nothing"
+            }
+            Self::Scale => "ERR num and den of SCALE must be integers between 1 and 1000000",
+            Self::Ends => "ERR EX must be a duration between 1ms and 3650d",
+            Self::TooManyOverrides => "ERR a key can have overrides of at most 64 policies",
+            Self::NoPlaceForOverrides => {
+                "ERR an empty key, or one with a } outside a hash tag, cannot have overrides"
+            }
+            Self::JsonTooLong => "ERR policies must be JSON of at most 16777216 bytes",
+            Self::UnknownSubcommand => "ERR unknown subcommand: see COMMAND DOCS of this command",
+            Self::ReadOnly => "READONLY You can't write against a read only replica.",
             Self::Internal => "ERR internal error in the rl module, see the server log",
         }
     }

@@ -8,6 +8,7 @@ use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
 use crate::encoding::{Blob, varint};
 use crate::inspect::Field;
 use crate::log::Log;
+use crate::shape::{Scale, Shape};
 use crate::{Error, parse};
 
 pub(crate) const NAME: &str = "EXACT";
@@ -34,6 +35,21 @@ impl Limit {
             limit: loggable(limit)?,
             window_us: bounds::period_us(window_ms, Error::Window)?,
         })
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            amounts: [Some(self.limit), None],
+            span_us: self.window_us,
+            precision: 1,
+        }
+    }
+
+    pub(crate) fn scaled(self, by: Scale) -> Self {
+        Self {
+            limit: by.apply(self.limit).min(MAX_LIMIT),
+            ..self
+        }
     }
 
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
@@ -140,6 +156,10 @@ impl State {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.log.entries() == 0
+    }
+
+    pub(crate) fn span_us(&self) -> u64 {
+        self.window_us
     }
 
     pub(crate) fn expire_at_ms(&self) -> u64 {
@@ -303,6 +323,7 @@ pub(crate) fn evaluate(
     Ok(Outcome {
         decision: Decision {
             allowed,
+            index: 0,
             limit: limit.limit,
             remaining: limit.limit.saturating_sub(used.saturating_add(spent)),
             retry_after_ms: match (limit.limit.checked_sub(cost), stored) {

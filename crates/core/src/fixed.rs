@@ -4,6 +4,7 @@ use crate::bounds::{self, MAX_TIME_US, MAX_USAGE};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms};
 use crate::encoding::{Encoded, Fields, LOW_BITS};
 use crate::inspect::Field;
+use crate::shape::{Scale, Shape};
 use crate::{Error, parse};
 
 pub(crate) const NAME: &str = "FIXED";
@@ -25,6 +26,21 @@ impl Limit {
             limit: bounds::count(limit, Error::Limit)?,
             window_us: bounds::period_us(window_ms, Error::Window)?,
         })
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            amounts: [Some(self.limit), None],
+            span_us: self.window_us,
+            precision: 1,
+        }
+    }
+
+    pub(crate) fn scaled(self, by: Scale) -> Self {
+        Self {
+            limit: by.apply(self.limit),
+            ..self
+        }
     }
 
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
@@ -66,6 +82,10 @@ impl State {
 
     fn end_us(&self) -> u64 {
         self.start_us + self.window_us
+    }
+
+    pub(crate) fn span_us(&self) -> u64 {
+        self.window_us
     }
 
     pub(crate) fn expire_at_ms(&self) -> u64 {
@@ -144,6 +164,7 @@ pub(crate) fn evaluate(
     Outcome {
         decision: Decision {
             allowed,
+            index: 0,
             limit: limit.limit,
             remaining: limit.limit.saturating_sub(seen.count.saturating_add(spent)),
             retry_after_ms: match limit.limit.checked_sub(cost) {

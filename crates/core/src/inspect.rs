@@ -17,6 +17,8 @@ pub enum Shown {
     Number(u64),
     /// Several numbers.
     Numbers(Vec<u64>),
+    /// The algorithm and the fields of each member of a policy's state.
+    Members(Vec<(&'static str, Vec<Field>)>),
     /// Who holds how many units for how many milliseconds more.
     Holders(Vec<(Box<[u8]>, u64, u64)>),
 }

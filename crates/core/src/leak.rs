@@ -7,6 +7,7 @@ use crate::bounds::MAX_TIME_US;
 use crate::decision::{Mode, Outcome, wait_ms};
 use crate::encoding::{Encoded, Fields};
 use crate::inspect::Field;
+use crate::shape::{Scale, Shape};
 use crate::{Error, bucket};
 
 pub(crate) const NAME: &str = "LEAK";
@@ -23,6 +24,14 @@ impl Limit {
     pub fn new(capacity: u64, rate: u64, period_ms: u64) -> Result<Self, Error> {
         let limit = bucket::Limit::new(capacity, rate, period_ms);
         limit.map(Self).map_err(name_the_rate)
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    pub(crate) fn scaled(self, by: Scale) -> Self {
+        Self(self.0.scaled(by))
     }
 
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
@@ -42,6 +51,10 @@ fn name_the_rate(error: Error) -> Error {
 pub struct State(bucket::State);
 
 impl State {
+    pub(crate) fn span_us(&self) -> u64 {
+        self.0.span_us()
+    }
+
     pub(crate) fn expire_at_ms(&self) -> u64 {
         self.0.expire_at_ms()
     }

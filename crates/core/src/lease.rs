@@ -439,6 +439,7 @@ pub(crate) fn evaluate<'a>(
     Ok(Outcome {
         decision: Decision {
             allowed,
+            index: 0,
             limit: limit.limit,
             remaining: limit.limit.saturating_sub(after),
             retry_after_ms,

@@ -19,7 +19,14 @@ impl<'a> Spec<'a> {
     /// Reads name, parameters and cost; in a spec the cost is always given.
     pub fn parse(words: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
         let algorithm = words.next().and_then(Algorithm::from_name);
-        let mut limit = Limit::parse(algorithm.ok_or(Error::UnknownAlgorithm)?, words)?;
+        Self::parse_of(algorithm.ok_or(Error::UnknownAlgorithm)?, words)
+    }
+
+    fn parse_of(
+        algorithm: Algorithm,
+        words: &mut (impl Iterator<Item = &'a [u8]> + Clone),
+    ) -> Result<Self, Error> {
+        let mut limit = Limit::parse(algorithm, words)?;
         let cost = count(words.next(), Error::Cost)?;
         if matches!(limit, Limit::Slide(_)) && precision_follows(words.clone()) {
             words.next();
@@ -29,17 +36,85 @@ impl<'a> Spec<'a> {
     }
 }
 
+/// What RL.MULTI and RL.PEEK are asked of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask<'a> {
+    /// Evaluate and count, but do not enforce.
+    pub shadow: bool,
+    /// Where the limits come from.
+    pub by: By<'a>,
+}
+
+/// Where a call's limits come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By<'a> {
+    /// The call itself: `SLIDE 100 60 1`.
+    Spec(Spec<'a>),
+    /// A policy: `POLICY name cost`.
+    Policy {
+        /// The policy's name.
+        name: &'a [u8],
+        /// The units this call takes.
+        cost: u64,
+    },
+}
+
+impl<'a> Ask<'a> {
+    /// `[SHADOW] spec`, or `[SHADOW] POLICY name cost`.
+    #[inline]
+    pub fn parse(words: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
+        let mut word = words.next();
+        let shadow = word.is_some_and(is_shadow);
+        if shadow {
+            word = words.next();
+        }
+        let algorithm = word.and_then(Algorithm::from_name);
+        let by = match algorithm.ok_or(Error::UnknownAlgorithm)? {
+            Algorithm::Group => By::Policy {
+                name: words.next().ok_or(Error::IncompleteSpec)?,
+                cost: count(words.next(), Error::Cost)?,
+            },
+            algorithm => By::Spec(Spec::parse_of(algorithm, words)?),
+        };
+        Ok(Self { shadow, by })
+    }
+}
+
+fn is_shadow(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"SHADOW")
+}
+
+/// The words of RL.CHECK behind the policy: `[cost] [PEEK | FORCE]`.
+#[inline(always)]
+pub fn check<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<(u64, Options), Error> {
+    let mut options = Options::default();
+    let mut cost = None;
+    for (place, word) in words.enumerate() {
+        if !options.accept(word) {
+            if place > 0 {
+                return Err(Error::UnknownOption);
+            }
+            cost = Some(count(Some(word), Error::Cost)?);
+        }
+    }
+    if options.peek && options.force {
+        return Err(Error::ExclusiveOptions);
+    }
+    Ok((cost.unwrap_or(1), options))
+}
+
 /// `PRECISION n`. A key may be called PRECISION; it is followed by a limit.
 fn precision_follows<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut next = || words.next();
-    next().is_some_and(is_precision) && next().is_none_or(|n| Algorithm::from_name(n).is_none())
+    let begins_limit = |word| Algorithm::from_name(word).is_some() || is_shadow(word);
+    next().is_some_and(is_precision) && next().is_none_or(|n| !begins_limit(n))
 }
 
-fn is_precision(word: &[u8]) -> bool {
+pub(crate) fn is_precision(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"PRECISION")
 }
 
-fn make_precise(limit: &mut Limit, word: Option<&[u8]>) -> Result<(), Error> {
+pub(crate) fn make_precise(limit: &mut Limit, word: Option<&[u8]>) -> Result<(), Error> {
     let Limit::Slide(slide) = limit else {
         return Err(Error::UnknownOption);
     };
@@ -109,7 +184,7 @@ pub fn single<'a>(
 /// The words of RL.MULTI: `key spec [key spec …] [PEEK | FORCE]`. `each` is given every key's position.
 pub fn multi<'a>(
     mut words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
-    mut each: impl FnMut(usize, Spec<'a>) -> Result<(), Error>,
+    mut each: impl FnMut(usize, Ask<'a>) -> Result<(), Error>,
 ) -> Result<Options, Error> {
     let all = words.len();
     for limits in 0.. {
@@ -127,7 +202,7 @@ pub fn multi<'a>(
         }
         let position = all - words.len();
         words.next().ok_or(Error::IncompleteSpec)?;
-        each(position, Spec::parse(&mut words)?)?;
+        each(position, Ask::parse(&mut words)?)?;
     }
     Err(Error::TooManyLimits)
 }
@@ -140,9 +215,13 @@ pub fn multi_keys<'a>(
     let all = words.len();
     loop {
         let position = all - words.len();
-        let (Some(_), Some(algorithm)) =
-            (words.next(), words.next().and_then(Algorithm::from_name))
-        else {
+        let (Some(_), mut word) = (words.next(), words.next()) else {
+            return;
+        };
+        if word.is_some_and(is_shadow) {
+            word = words.next();
+        }
+        let Some(algorithm) = word.and_then(Algorithm::from_name) else {
             return;
         };
         each(position);

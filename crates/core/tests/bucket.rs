@@ -18,6 +18,7 @@ fn burst_then_steady() {
     assert_eq!(
         key.call(&limit, NOW, 200),
         Decision {
+            index: 0,
             allowed: true,
             limit: 200,
             remaining: 0,
@@ -132,6 +133,7 @@ fn a_capacity_of_0_blocks_the_key() {
     assert_eq!(
         key.call(&limit, NOW, 1),
         Decision {
+            index: 0,
             allowed: false,
             limit: 0,
             remaining: 0,

@@ -19,6 +19,7 @@ fn a_day_turns_at_midnight_utc_to_the_microsecond() {
     assert_eq!(
         key.call(&limit, evening, 10),
         Decision {
+            index: 0,
             allowed: true,
             limit: 10,
             remaining: 0,

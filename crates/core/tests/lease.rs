@@ -20,6 +20,7 @@ fn five_at_once() {
     assert_eq!(
         key.call(&lease(5, 60_000, b"f"), NOW + SECOND, 1),
         Decision {
+            index: 0,
             allowed: false,
             limit: 5,
             remaining: 0,

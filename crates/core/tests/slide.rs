@@ -29,6 +29,7 @@ fn alice_has_148_left_after_a_search_at_847() {
     assert_eq!(
         answer,
         Decision {
+            index: 0,
             allowed: true,
             limit: 1000,
             remaining: 148,
@@ -142,6 +143,7 @@ fn a_limit_of_0_blocks_the_key() {
     assert_eq!(
         key.call(&limit, NOW, 1),
         Decision {
+            index: 0,
             allowed: false,
             limit: 0,
             remaining: 0,

@@ -10,6 +10,7 @@ use crate::bounds::{self, MAX_USAGE};
 use crate::decision::{Mode, Outcome};
 use crate::encoding::{Encoded, Fields};
 use crate::inspect::Field;
+use crate::shape::{Scale, Shape};
 use crate::{Error, parse};
 
 pub use pair::Pair;
@@ -49,6 +50,21 @@ impl Limit {
         Ok(Self { precision, ..self })
     }
 
+    pub(crate) fn shape(&self) -> Shape {
+        Shape {
+            amounts: [Some(self.limit), None],
+            span_us: self.window_us,
+            precision: self.precision,
+        }
+    }
+
+    pub(crate) fn scaled(self, by: Scale) -> Self {
+        Self {
+            limit: by.apply(self.limit),
+            ..self
+        }
+    }
+
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Ok(Self {
             limit: parse::count(words.next(), Error::Limit)?,
@@ -68,6 +84,13 @@ pub enum State {
 }
 
 impl State {
+    pub(crate) fn span_us(&self) -> u64 {
+        match self {
+            Self::Pair(pair) => pair.span_us(),
+            Self::Parts(parts) => parts.span_us(),
+        }
+    }
+
     pub(crate) fn expire_at_ms(&self) -> u64 {
         match self {
             Self::Pair(pair) => pair.expire_at_ms(),

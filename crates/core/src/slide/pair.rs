@@ -118,6 +118,10 @@ impl Pair {
         ]
     }
 
+    pub(super) fn span_us(&self) -> u64 {
+        self.window_us
+    }
+
     pub(crate) fn expire_at_ms(&self) -> u64 {
         ceil_ms(self.clear_at())
     }
@@ -197,6 +201,7 @@ pub(crate) fn evaluate(
     Outcome {
         decision: Decision {
             allowed,
+            index: 0,
             limit: limit.limit,
             remaining: limit.limit.saturating_sub(used.saturating_add(spent)),
             retry_after_ms: match limit.limit.checked_sub(cost) {

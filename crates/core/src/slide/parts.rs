@@ -110,6 +110,10 @@ impl Parts {
         self.start_us + parts as u64 * self.part_us()
     }
 
+    pub(super) fn span_us(&self) -> u64 {
+        self.window_us
+    }
+
     pub(super) fn expire_at_ms(&self) -> u64 {
         ceil_ms(self.clear_at())
     }
@@ -196,6 +200,7 @@ pub(super) fn evaluate(
     Outcome {
         decision: Decision {
             allowed,
+            index: 0,
             limit: limit.limit,
             remaining: limit.limit.saturating_sub(used.saturating_add(spent)),
             retry_after_ms,

@@ -37,6 +37,7 @@ impl Oracle {
         };
         let left = (&size - after.used(rule, now)).floor().to_integer();
         let decision = Decision {
+            index: 0,
             allowed,
             limit: rule.size(),
             remaining: u64::try_from(left).unwrap_or(0),

@@ -1,0 +1,206 @@
+//! The policies of this server, by name. Parsed once when they are set; a check finds one by one lookup.
+//!
+//! A change replaces one pointer, so that no call ever sees half of it. The set is saved with the RDB; a
+//! rewritten AOF that has no RDB inside receives it as a command (see [`on_fork`]).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use rl_core::Error;
+use rl_core::policy::{self, MAX_POLICIES, Policy};
+
+use crate::redis::{Context, Loading, MainThread};
+
+/// A policy and its name.
+pub(crate) struct Named {
+    pub(crate) name: Box<str>,
+    pub(crate) policy: Policy,
+}
+
+type Set = HashMap<Box<[u8]>, Rc<Named>, BuildHasherDefault<NameHasher>>;
+
+struct Registry {
+    set: Set,
+    /// What a replica loads while it still answers from what it had.
+    loading: Option<Set>,
+    /// Whether such a load is under way.
+    aside: bool,
+    /// What the module was started with, for a server whose data brings no policies.
+    initial: Vec<(Box<str>, Policy)>,
+}
+
+static REGISTRY: MainThread<RefCell<Registry>> = MainThread::new(RefCell::new(Registry {
+    set: empty(),
+    loading: None,
+    aside: false,
+    initial: Vec::new(),
+}));
+
+/// For INFO, which may be written while the server crashes.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The set has to be written to the AOF as soon as that is possible.
+static UNTOLD: AtomicBool = AtomicBool::new(false);
+
+const fn empty() -> Set {
+    HashMap::with_hasher(BuildHasherDefault::new())
+}
+
+/// Names are chosen by the administrator: a hash need not be proof against malice, only fast.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        const PRIME: u64 = 0x9e37_79b9_7f4a_7c15;
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let mixed = (self.0 ^ u64::from_le_bytes(word)).wrapping_mul(PRIME);
+            self.0 = mixed ^ (mixed >> 29);
+        }
+    }
+
+    fn write_usize(&mut self, len: usize) {
+        self.0 ^= len as u64;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[inline]
+pub(crate) fn find(ctx: &Context, name: &[u8]) -> Result<Rc<Named>, Error> {
+    let registry = REGISTRY.get(ctx).borrow();
+    registry.set.get(name).cloned().ok_or(Error::NoSuchPolicy)
+}
+
+pub(crate) fn count() -> usize {
+    COUNT.load(Relaxed)
+}
+
+pub(crate) fn set(ctx: &Context, name: &str, policy: Policy) -> Result<(), Error> {
+    let mut registry = REGISTRY.get(ctx).borrow_mut();
+    let set = &mut registry.set;
+    if set.len() >= MAX_POLICIES && !set.contains_key(name.as_bytes()) {
+        return Err(Error::TooManyPolicies);
+    }
+    put(set, name.into(), policy);
+    COUNT.store(set.len(), Relaxed);
+    Ok(())
+}
+
+fn put(set: &mut Set, name: Box<str>, policy: Policy) {
+    let key = name.as_bytes().into();
+    set.insert(key, Rc::new(Named { name, policy }));
+}
+
+pub(crate) fn remove(ctx: &Context, name: &[u8]) -> bool {
+    let mut registry = REGISTRY.get(ctx).borrow_mut();
+    let removed = registry.set.remove(name).is_some();
+    COUNT.store(registry.set.len(), Relaxed);
+    removed
+}
+
+/// All policies whose names begin with `prefix`, sorted.
+pub(crate) fn list(ctx: &Context, prefix: &[u8]) -> Vec<Rc<Named>> {
+    let registry = REGISTRY.get(ctx).borrow();
+    let all = registry.set.values();
+    let mut list: Vec<_> = all
+        .filter(|named| named.name.as_bytes().starts_with(prefix))
+        .cloned()
+        .collect();
+    list.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+    list
+}
+
+pub(crate) fn dump(ctx: &Context) -> String {
+    let all = list(ctx, b"");
+    policy::to_json(all.iter().map(|named| (&*named.name, &named.policy)))
+}
+
+/// Replaces the whole set, or nothing. Answers how many policies there are now.
+pub(crate) fn load(ctx: &Context, json: &[u8]) -> Result<usize, String> {
+    let policies = policy::from_json(json)?;
+    replace(ctx, policies);
+    Ok(count())
+}
+
+fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) {
+    let mut set = empty();
+    for (name, policy) in policies {
+        put(&mut set, name, policy);
+    }
+    let mut registry = REGISTRY.get(ctx).borrow_mut();
+    if registry.aside {
+        registry.loading = Some(set);
+    } else {
+        COUNT.store(set.len(), Relaxed);
+        registry.set = set;
+    }
+}
+
+/// The policies of the file that the module was started with.
+pub(crate) fn start_with(ctx: &Context, json: &[u8]) -> Result<(), String> {
+    let policies = policy::from_json(json)?;
+    REGISTRY.get(ctx).borrow_mut().initial = policies.clone();
+    replace(ctx, policies);
+    UNTOLD.store(true, Relaxed);
+    Ok(())
+}
+
+/// The set comes and goes with the dataset: what is loaded replaces what was there.
+pub(crate) fn on_loading(ctx: &Context, event: Loading) {
+    let registry = REGISTRY.get(ctx);
+    match event {
+        Loading::Begins => {
+            replace(ctx, Vec::new());
+            UNTOLD.store(false, Relaxed);
+        }
+        Loading::OwnDataEnds if count() == 0 => {
+            let initial = registry.borrow().initial.clone();
+            if !initial.is_empty() {
+                replace(ctx, initial);
+                UNTOLD.store(true, Relaxed);
+            }
+        }
+        Loading::OwnDataEnds => {}
+        Loading::AsideBegins => registry.borrow_mut().aside = true,
+        Loading::AsideFails => {
+            let mut registry = registry.borrow_mut();
+            registry.aside = false;
+            registry.loading = None;
+        }
+        Loading::AsideEnds => {
+            let mut registry = registry.borrow_mut();
+            registry.aside = false;
+            if let Some(set) = registry.loading.take() {
+                COUNT.store(set.len(), Relaxed);
+                registry.set = set;
+            }
+        }
+    }
+}
+
+/// An AOF that is rewritten begins without policies, unless it begins with an RDB. What is sent now comes
+/// after its beginning; a replica that receives it as well has the same set already.
+pub(crate) fn on_fork(ctx: &Context) {
+    if count() > 0 && ctx.is_rewriting_aof() {
+        UNTOLD.store(true, Relaxed);
+        tell(ctx);
+    }
+}
+
+/// Writes the set to the AOF, if it has to be and as soon as the server can take it.
+pub(crate) fn tell(ctx: &Context) {
+    if UNTOLD.load(Relaxed) && !ctx.is_loading() && !ctx.avoids_replication() {
+        UNTOLD.store(false, Relaxed);
+        if count() > 0 && ctx.has_aof() {
+            ctx.replicate_policies(&dump(ctx));
+        }
+    }
+}
