@@ -3,17 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rl_core::Algorithm;
-use rl_core::parse::{self, Spec};
+use rl_core::Error;
+use rl_core::group::MAX_RULES;
+use rl_core::policy::{self, MAX_POLICIES, Rules};
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::failure::Failure;
-
-const MAX_LIMITS: usize = 16;
-const MAX_NAME: usize = 128;
-const MAX_NOTE: usize = 1024;
-const MAX_POLICIES: usize = 10_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -130,105 +126,24 @@ impl TryFrom<String> for Limit {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        canonical(&text).map_err(|error| format!("limit {text:?}: {error}"))
+        canonical(&text).map_err(|error| format!("limit {text:?}: {}", plain(error)))
     }
 }
 
-/// Reads `SLIDE 100 60 [PRECISION n] [COST n]`. The core judges the numbers; words say what it cannot know.
-fn canonical(text: &str) -> Result<Limit, String> {
-    let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let algorithm = words
-        .first()
-        .and_then(|name| Algorithm::from_name(name.as_bytes()));
-    let algorithm = match algorithm {
-        Some(Algorithm::Lease) => {
-            return Err("LEASE cannot be part of a policy, for each call names its own holder: call RL.LEASE".into());
-        }
-        Some(
-            known @ (Algorithm::Slide
-            | Algorithm::Bucket
-            | Algorithm::Fixed
-            | Algorithm::Exact
-            | Algorithm::Leak),
-        ) => known,
-        _ => return Err("expected SLIDE, BUCKET, FIXED, EXACT or LEAK and its numbers".into()),
-    };
-    let parameters = algorithm.parameters();
-    let Some((numbers, options)) = words[1..].split_at_checked(parameters) else {
-        return Err(format!(
-            "{} takes {parameters} numbers, such as {}",
-            algorithm.name(),
-            example(algorithm)
-        ));
-    };
-    let (mut precision, mut cost) = (None, None);
-    for option in options.chunks(2) {
-        let (place, value) = match *option {
-            [name, value] if name.eq_ignore_ascii_case("PRECISION") => (&mut precision, value),
-            [name, value] if name.eq_ignore_ascii_case("COST") => (&mut cost, value),
-            _ => {
-                return Err(format!(
-                    "{:?} is no option: use PRECISION n or COST n",
-                    option[0]
-                ));
-            }
-        };
-        if place.replace(value).is_some() {
-            return Err(format!("{} is given twice", option[0].to_uppercase()));
-        }
-    }
-    // A spec has its cost behind the numbers, and its precision behind that.
-    let mut spec = vec![algorithm.name()];
-    spec.extend(numbers);
-    spec.push(cost.unwrap_or("1"));
-    spec.extend(precision.iter().flat_map(|value| ["PRECISION", value]));
-    let mut spec = spec.into_iter().map(str::as_bytes);
-    let plain = |error: rl_core::Error| {
-        let text = error.message();
-        text.strip_prefix("ERR ").unwrap_or(text).to_owned()
-    };
-    Spec::parse(&mut spec).map_err(plain)?;
-    if spec.next().is_some() {
-        return Err("PRECISION belongs to SLIDE".into());
-    }
-    let (counts, span) = numbers.split_at(parameters - 1);
-    let span = span[0];
-    let span_us =
-        parse::duration_us(Some(span.as_bytes()), rl_core::Error::Period).map_err(plain)?;
-    let mut shown = vec![algorithm.name().to_owned()];
-    shown.extend(counts.iter().map(|&count| count.to_owned()));
-    shown.push(duration(span_us / 1000));
-    for (name, value) in [("PRECISION", precision), ("COST", cost)] {
-        if let Some(value) = value.filter(|&value| (name, value) != ("PRECISION", "1")) {
-            shown.extend([name.to_owned(), value.to_owned()]);
-        }
-    }
-    Ok(Limit(shown.join(" ")))
-}
-
-fn example(algorithm: Algorithm) -> &'static str {
-    match algorithm {
-        Algorithm::Bucket => "BUCKET 200 1000 1m (capacity, refill, period)",
-        Algorithm::Leak => "LEAK 100 10 1s (capacity, rate, period)",
-        Algorithm::Fixed => "FIXED 100 1d (limit, window)",
-        Algorithm::Exact => "EXACT 100 1m (limit, window)",
-        _ => "SLIDE 100 1m (limit, window)",
+/// Reads one limit, by the same code as the server.
+fn canonical(text: &str) -> Result<Limit, Error> {
+    let mut words = text.split_ascii_whitespace().map(str::as_bytes);
+    let rules = Rules::parse(&mut words)?;
+    match (rules.as_slice(), words.next()) {
+        ([rule], None) => Ok(Limit(rule.to_string())),
+        _ => Err(Error::PolicySyntax),
     }
 }
 
-/// In the largest unit that divides it.
-fn duration(ms: u64) -> String {
-    const UNITS: [(u64, &str); 4] = [
-        (24 * 60 * 60 * 1000, "d"),
-        (60 * 60 * 1000, "h"),
-        (60 * 1000, "m"),
-        (1000, "s"),
-    ];
-    let unit = UNITS.iter().find(|(unit, _)| ms.is_multiple_of(*unit));
-    unit.map_or_else(
-        || format!("{ms}ms"),
-        |(unit, name)| format!("{}{name}", ms / unit),
-    )
+/// The core's text without the code that a server's error begins with.
+fn plain(error: Error) -> &'static str {
+    let text = error.message();
+    text.strip_prefix("ERR ").unwrap_or(text)
 }
 
 fn is_false(value: &bool) -> bool {
@@ -237,23 +152,15 @@ fn is_false(value: &bool) -> bool {
 
 fn some_limits<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Limit>, D::Error> {
     let limits = Vec::<Limit>::deserialize(from)?;
-    if !(1..=MAX_LIMITS).contains(&limits.len()) {
-        return Err(de::Error::custom(format!(
-            "a policy has 1 to {MAX_LIMITS} limits, not {}",
-            limits.len()
-        )));
+    if !(1..=MAX_RULES).contains(&limits.len()) {
+        return Err(de::Error::custom(plain(Error::RuleCount)));
     }
     Ok(limits)
 }
 
 fn short_note<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     let note = String::deserialize(from)?;
-    if note.len() > MAX_NOTE {
-        return Err(de::Error::custom(format!(
-            "a note has at most {MAX_NOTE} bytes, not {}",
-            note.len()
-        )));
-    }
+    policy::note(note.as_bytes()).map_err(|error| de::Error::custom(plain(error)))?;
     Ok(note)
 }
 
@@ -271,12 +178,9 @@ fn named<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Policy>,
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut all = BTreeMap::new();
             while let Some(name) = map.next_key::<String>()? {
-                let printable = name.bytes().all(|byte| (0x21..=0x7e).contains(&byte));
-                if !printable || !(1..=MAX_NAME).contains(&name.len()) {
-                    return Err(de::Error::custom(format!(
-                        "policy {name:?}: a name is 1 to {MAX_NAME} printable ASCII characters without space"
-                    )));
-                }
+                policy::name(name.as_bytes()).map_err(|error| {
+                    de::Error::custom(format!("policy {name:?}: {}", plain(error)))
+                })?;
                 if all.contains_key(&name) {
                     return Err(de::Error::custom(format!("policy {name:?} is there twice")));
                 }
@@ -287,10 +191,7 @@ fn named<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Policy>,
                 all.insert(name, policy);
             }
             if all.len() > MAX_POLICIES {
-                return Err(de::Error::custom(format!(
-                    "{} policies are more than a node takes, {MAX_POLICIES}",
-                    all.len()
-                )));
+                return Err(de::Error::custom(plain(Error::TooManyPolicies)));
             }
             Ok(all)
         }
@@ -323,26 +224,27 @@ mod tests {
     }
 
     #[rstest]
-    #[case("", "expected SLIDE")]
-    #[case("GLIDE 5 1m", "expected SLIDE")]
-    #[case("POLICY pro 1", "expected SLIDE")]
-    #[case("SLIDE 5", "SLIDE takes 2 numbers, such as SLIDE 100 1m")]
-    #[case("BUCKET 5 1m", "BUCKET takes 3 numbers")]
+    #[case("", "between 1 and 16 limits")]
+    #[case(
+        "GLIDE 5 1m",
+        "expected a limit without its cost, such as SLIDE 100 1m"
+    )]
+    #[case("POLICY pro 1", "expected a limit")]
+    #[case("SLIDE 5", "incomplete limit")]
     #[case("SLIDE many 1m", "limit must be an integer between")]
     #[case("SLIDE 5 1y", "window must be a duration between 1ms and 3650d")]
     #[case("BUCKET 5 0 1m", "refill must be an integer between 1")]
-    #[case("SLIDE 5 1m 7", "\"7\" is no option")]
+    #[case("SLIDE 5 1m 7", "expected a limit without its cost")]
+    #[case("SLIDE 5 1m SLIDE 6 1h", "expected a limit")]
     #[case("SLIDE 5 1m COST x", "cost must be an integer")]
-    #[case("SLIDE 5 1m COST 1 COST 2", "COST is given twice")]
     #[case(
         "SLIDE 5 1m PRECISION 65",
         "precision must be an integer between 1 and 64"
     )]
-    #[case("FIXED 5 1m PRECISION 4", "PRECISION belongs to SLIDE")]
-    #[case("LEASE 5 1m h", "LEASE cannot be part of a policy")]
+    #[case("LEASE 5 1m h", "cannot have a LEASE")]
     fn bad_limits_are_explained(#[case] text: &str, #[case] says: &str) {
-        let error = canonical(text).unwrap_err();
-        assert!(error.contains(says), "{text:?}: {error}");
+        let error = Limit::try_from(text.to_owned()).unwrap_err();
+        assert!(error.contains(says), "{error}");
     }
 
     fn read(json: &str) -> Result<Policies, Failure> {
@@ -382,7 +284,7 @@ mod tests {
     #[case(
         "{\"policies\":{\"a\":{\"limits\":[]}}}",
         "limits.json:1:",
-        "policy \"a\": a policy has 1 to 16 limits"
+        "policy \"a\": a policy must have between 1 and 16 limits"
     )]
     #[case(
         "{\"policies\":{\"a\":{}}}",
@@ -392,7 +294,7 @@ mod tests {
     #[case(
         "{\"policies\":{\"a b\":{}}}",
         "limits.json:1:",
-        "a name is 1 to 128 printable"
+        "policy name must be 1 to 128 printable"
     )]
     #[case(
         "{\"policies\":{},\n\"extra\":1}",

@@ -121,7 +121,7 @@ fn a_bad_file_reaches_no_node() {
     for command in ["diff", "push"] {
         let run = rl(&url(&server), &["policy", command, &file]).exits(2);
         let says = format!(
-            "{file}:4:40: policy \"trial\": limit \"BUCKET 10 10 1y\": period must be a duration"
+            "{file}:4:41: policy \"trial\": limit \"BUCKET 10 10 1y\": period must be a duration"
         );
         assert!(run.err.contains(&says), "{}", run.err);
     }
