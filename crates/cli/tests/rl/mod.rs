@@ -101,23 +101,20 @@ impl Cluster {
         let output = String::from_utf8_lossy(&output.stdout);
         assert!(output.contains("All 16384 slots covered"), "{output}");
         let cluster = Self { nodes };
-        eventually("every node sees the cluster and its own role", || {
+        eventually("every node sees every node in its role", || {
             let well = |node: &Server| {
                 let state: String = node.run("CLUSTER", &["INFO"]);
-                let known = format!("cluster_known_nodes:{}", cluster.nodes.len());
-                state.contains("cluster_state:ok") && state.contains(&known)
+                let seen: String = node.run("CLUSTER", &["NODES"]);
+                let replicas_seen = seen.lines().filter(|line| line.contains("slave")).count();
+                state.contains("cluster_state:ok")
+                    && seen.lines().count() == cluster.nodes.len()
+                    && replicas_seen == 3 * replicas
             };
-            let roles = cluster
-                .nodes
-                .iter()
-                .filter(|node| node.info("replication", "role") == "slave");
             let in_sync = |node: &Server| {
                 node.info("replication", "role") == "master"
                     || node.info("replication", "master_link_status") == "up"
             };
-            roles.count() == 3 * replicas
-                && cluster.nodes.iter().all(well)
-                && cluster.nodes.iter().all(in_sync)
+            cluster.nodes.iter().all(well) && cluster.nodes.iter().all(in_sync)
         });
         cluster
     }

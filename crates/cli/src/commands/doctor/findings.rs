@@ -302,7 +302,7 @@ fn replicas(one: &Observation, seen: &Seen, all: &[Observation], found: &mut Fin
     let answers =
         |other: &Observation| other.follows.as_ref() == Some(&one.node) && other.seen.is_ok();
     let connected = seen.info.number("connected_slaves").unwrap_or(0);
-    if connected == 0 && !all.iter().any(answers) {
+    if one.holds_keys && connected == 0 && !all.iter().any(answers) {
         let what = "no replica: if this node dies, its counters and overrides are gone".to_owned();
         let todo = "add a replica (REPLICAOF, or redis-cli --cluster add-node --cluster-slave)";
         found.add(Level::Warning, "no-replica", node, what, todo);
@@ -430,6 +430,7 @@ mod tests {
             },
             follows: follows.map(str::to_owned),
             failed: false,
+            holds_keys: true,
             seen: Ok(seen),
         }
     }

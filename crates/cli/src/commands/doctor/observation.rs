@@ -19,6 +19,8 @@ pub struct Observation {
     pub follows: Option<String>,
     /// Whether the cluster itself counts it as lost.
     pub failed: bool,
+    /// A cluster's primary without slots holds nothing.
+    pub holds_keys: bool,
     pub seen: Result<Seen, Failure>,
 }
 
@@ -47,6 +49,7 @@ impl Observation {
             role: node.role,
             follows: node.follows.clone(),
             failed: node.failed,
+            holds_keys: !fleet.cluster || node.slots > 0,
             seen,
         });
         each.collect()
