@@ -226,6 +226,12 @@ fn seed(url: &str, connect: &Connect) -> Result<ConnectionInfo, Failure> {
             "write --url redis://[USER:PASSWORD@]HOST[:PORT], or set RL_URL",
         )
     };
+    if url.starts_with("rediss:") || url.starts_with("valkeys:") {
+        return Err(Failure::new(
+            "rl speaks no TLS",
+            "run it beside the server, or through a tunnel such as stunnel, with redis://",
+        ));
+    }
     let info = url.into_connection_info().map_err(wrong)?;
     // Servers before 7.2 would count it as an error.
     let mut settings = info.redis_settings().clone().set_skip_set_lib_name();

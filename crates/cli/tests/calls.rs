@@ -257,6 +257,8 @@ fn errors_say_what_to_do() {
         "{}",
         nobody.err
     );
+    let tls = rl("rediss://127.0.0.1", &["doctor"]).exits(2);
+    assert!(tls.err.contains("no TLS"), "{}", tls.err);
     let nonsense = rl("http://127.0.0.1", &["doctor"]).exits(2);
     assert!(
         nonsense.err.contains("write --url redis://"),

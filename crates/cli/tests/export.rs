@@ -217,6 +217,13 @@ fn prometheus_sees_what_the_servers_count() {
         .iter()
         .map(|(labels, _)| labels["__name__"].as_str().unwrap().to_owned())
         .collect();
+    let page = fs::read_to_string(root().join("docs/cli.md")).unwrap();
+    for name in &exported {
+        assert!(
+            page.contains(&format!("`{name}`")),
+            "docs/cli.md lacks {name}"
+        );
+    }
     let expressions = [panels(), alerts()].concat();
     assert!(expressions.len() >= 12, "{expressions:?}");
     for expression in &expressions {
