@@ -151,7 +151,7 @@ impl Access {
             } else {
                 host
             };
-            info = at(&info, &host.to_owned(), port);
+            info = at(&info, host, port);
             connection = self
                 .open(&info)
                 .map_err(|error| Failure::of(&info.addr().to_string(), &error))?;
