@@ -109,7 +109,10 @@ fn show(what: &str, nodes: Vec<(&str, Stats)>, json: bool) -> Result<(), Failure
         return output::print_json(&serde_json::json!({ "total": sum, "nodes": nodes }));
     }
     let mut rows: Vec<_> = nodes.iter().map(|(name, stats)| row(name, stats)).collect();
-    if rows.len() != 1 {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    if rows.len() > 1 {
         rows.push(row(what, &sum));
     }
     output::print(&table(&titles("node"), &rows))
