@@ -121,7 +121,7 @@ impl Access {
     }
 
     /// The addresses given, as primaries, for want of anything better known.
-    pub fn given(&self) -> Fleet {
+    fn given(&self) -> Fleet {
         let nodes = self.seeds.iter().map(|info| node(info.clone(), None));
         self.fleet(false, nodes.collect())
     }
@@ -172,18 +172,6 @@ impl Fleet {
             .collect()
     }
 
-    /// Looks again, beginning with any node known: for when the addresses given are away.
-    pub fn survey(&self) -> Result<Self, Failure> {
-        let seeds = self.nodes.iter().map(|node| node.info.clone());
-        let mut fleet = Access {
-            seeds: seeds.collect(),
-            ..self.access.clone()
-        }
-        .survey()?;
-        fleet.access = self.access.clone();
-        Ok(fleet)
-    }
-
     pub fn all(&self) -> Vec<&Node> {
         self.nodes.iter().collect()
     }
@@ -213,6 +201,45 @@ impl Fleet {
             });
             answered.collect()
         })
+    }
+}
+
+/// One who looks again and again, and finds the rest even when the address given is away.
+pub struct Watch {
+    access: Access,
+    known: Fleet,
+}
+
+impl Watch {
+    pub fn new(access: &Access) -> Self {
+        Self {
+            access: access.clone(),
+            known: access.given(),
+        }
+    }
+
+    /// Nodes come, go and change roles: each look is a new one.
+    pub fn look(&mut self) -> Result<&Fleet, Failure> {
+        let known = Access {
+            seeds: self
+                .known
+                .nodes
+                .iter()
+                .map(|node| node.info.clone())
+                .collect(),
+            ..self.access.clone()
+        };
+        let found = self
+            .access
+            .survey()
+            .or_else(|failure| known.survey().map_err(|_| failure));
+        self.known = found?;
+        Ok(&self.known)
+    }
+
+    /// The nodes as last seen.
+    pub fn known(&self) -> &Fleet {
+        &self.known
     }
 }
 

@@ -96,7 +96,9 @@ fn a_node_that_dies_is_named_while_the_rest_goes_on() {
     ]);
     // Even the one that was asked for the others.
     cluster.nodes[0].kill();
-    terminal.shows(&["no figures from"]);
+    terminal.shows(&["1 of 3 primaries answer"]);
+    cluster.nodes[1].kill();
+    terminal.shows(&["0 of 3 primaries answer", "in all"]);
     terminal.press(&["q"]);
 }
 

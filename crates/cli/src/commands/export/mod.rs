@@ -4,7 +4,7 @@ mod http;
 mod metrics;
 
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use redis::{Connection, RedisResult};
@@ -12,25 +12,22 @@ use redis::{Connection, RedisResult};
 use crate::Outcome;
 use crate::commands::stats::figures;
 use crate::failure::Failure;
-use crate::fleet::{Access, Fleet};
+use crate::fleet::{Access, Fleet, Watch};
 use crate::info::Info;
 use metrics::{Measured, Scrape};
 
 pub fn run(access: &Access, listen: SocketAddr, totals_only: bool) -> Result<Outcome, Failure> {
     let exporter = Exporter {
-        access: access.clone(),
+        watch: Mutex::new(Watch::new(access)),
         of_policies: !totals_only,
-        known: Mutex::new(access.given()),
     };
     http::serve(listen, &|| exporter.scrape())?;
     Ok(Outcome::Well)
 }
 
 struct Exporter {
-    access: Access,
+    watch: Mutex<Watch>,
     of_policies: bool,
-    /// The nodes as last seen: what is shown as down when nobody answers.
-    known: Mutex<Fleet>,
 }
 
 impl Exporter {
@@ -54,15 +51,14 @@ impl Exporter {
         })
     }
 
-    /// Looks anew each time, for nodes come, go and change roles; the last known if the seeds are away.
+    /// As it is now; as it was when last seen, if nobody answers.
     fn fleet(&self) -> Fleet {
-        let Ok(mut known) = self.known.lock() else {
-            return self.access.given();
-        };
-        if let Ok(fleet) = self.access.survey().or_else(|_| known.survey()) {
-            *known = fleet;
+        // A thread that panicked left nothing half-done here.
+        let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
+        match watch.look() {
+            Ok(fleet) => fleet.clone(),
+            Err(_) => watch.known().clone(),
         }
-        known.clone()
     }
 }
 

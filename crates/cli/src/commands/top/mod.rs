@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 
 use crate::failure::Failure;
-use crate::fleet::Access;
+use crate::fleet::{Access, Watch};
 use crate::{Outcome, complain, output};
 use screen::Screen;
 use sight::Sight;
@@ -36,7 +36,7 @@ pub fn run(access: &Access, view: View, live: bool, json: bool) -> Result<Outcom
     if live {
         return watch(access, view);
     }
-    let mut sight = Sight::take(access)?;
+    let mut sight = Sight::take(&access.survey()?);
     sight.sort(view.by_denials);
     for failure in &sight.failed {
         complain(failure, json);
@@ -45,7 +45,7 @@ pub fn run(access: &Access, view: View, live: bool, json: bool) -> Result<Outcom
         sight.truncate(view.count);
         output::print_json(&sight)?;
     } else {
-        let lines = sight::lines(&sight, None, view.by_denials, view.count);
+        let lines = sight::lines(&sight, None, view.by_denials, view.count, false);
         output::print(
             &lines
                 .iter()
@@ -75,6 +75,7 @@ fn watch(access: &Access, mut view: View) -> Result<Outcome, Failure> {
             before.as_ref(),
             view.by_denials,
             view.count,
+            true,
         ))?;
         match key_within(Duration::from_millis(100))? {
             Some('q') => return Ok(Outcome::Well),
@@ -85,7 +86,10 @@ fn watch(access: &Access, mut view: View) -> Result<Outcome, Failure> {
         match sights.try_recv() {
             Ok(Ok(next)) => before = Some(std::mem::replace(&mut now, next)),
             // Nobody answers now: say so, and keep the last figures in sight.
-            Ok(Err(failure)) => now.failed = vec![failure],
+            Ok(Err(failure)) => {
+                (now.up, now.failed) = (0, vec![failure]);
+                before = None;
+            }
             Err(_) => {}
         }
     }
@@ -95,8 +99,9 @@ fn watch(access: &Access, mut view: View) -> Result<Outcome, Failure> {
 fn keep_looking(access: Access, every: Duration) -> Receiver<Result<Sight, Failure>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
+        let mut watch = Watch::new(&access);
         let mut next = Instant::now();
-        while sender.send(Sight::take(&access)).is_ok() {
+        while sender.send(watch.look().map(Sight::take)).is_ok() {
             next = (next + every).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::commands::stats::{Figures, figures};
 use crate::failure::Failure;
-use crate::fleet::Access;
+use crate::fleet::Fleet;
 use crate::output::{shown, table};
 use crate::wire::{Counts, Hot, Stats};
 
@@ -18,6 +18,8 @@ const KEYS: usize = 50;
 #[derive(Clone, Serialize)]
 pub struct Sight {
     pub nodes: usize,
+    /// Those that answered.
+    pub up: usize,
     pub total: Stats,
     pub policies: Vec<(String, Stats)>,
     pub keys: Vec<Hot>,
@@ -59,12 +61,12 @@ fn merge(into: &mut Hot, other: &Hot) {
 }
 
 impl Sight {
-    pub fn take(access: &Access) -> Result<Self, Failure> {
-        let fleet = access.survey()?;
+    pub fn take(fleet: &Fleet) -> Self {
         let answers = fleet.ask(fleet.primaries(), of_node);
         let mut sum = Figures::default();
         let mut sight = Self {
             nodes: answers.len(),
+            up: 0,
             total: Stats::default(),
             policies: Vec::new(),
             keys: Vec::new(),
@@ -75,6 +77,7 @@ impl Sight {
         for (node, answer) in answers {
             match answer {
                 Ok((figures, keys)) => {
+                    sight.up += 1;
                     sight.each.insert(node.name.clone(), figures.node.total);
                     sum.add(&figures);
                     sight.keys.extend(keys);
@@ -84,7 +87,7 @@ impl Sight {
         }
         sight.total = sum.node;
         sight.policies = sum.policies.into_iter().collect();
-        Ok(sight)
+        sight
     }
 
     /// The most active first.
@@ -148,18 +151,26 @@ pub struct Line {
     pub text: String,
 }
 
-pub fn lines(now: &Sight, before: Option<&Sight>, by_denials: bool, count: usize) -> Vec<Line> {
+pub fn lines(
+    now: &Sight,
+    before: Option<&Sight>,
+    by_denials: bool,
+    count: usize,
+    live: bool,
+) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut say = |look, text: String| lines.push(Line { look, text });
-    let up = now.nodes - now.failed.len().min(now.nodes);
-    let keys = if before.is_some() {
+    let keys = if live {
         "   q quit  c by checks  d by denials"
     } else {
         ""
     };
     say(
         Look::Title,
-        format!(" rl top   {up} of {} primaries answer{keys}", now.nodes),
+        format!(
+            " rl top   {} of {} primaries answer{keys}",
+            now.up, now.nodes
+        ),
     );
     for failure in &now.failed {
         say(
@@ -285,6 +296,7 @@ mod tests {
         };
         Sight {
             nodes: 1,
+            up: 1,
             total: stats.clone(),
             policies: vec![
                 ("free".into(), stats.clone()),
@@ -309,7 +321,7 @@ mod tests {
         let start = Instant::now();
         let before = sight("a", 100, 10, start);
         let now = sight("a", 300, 20, start + Duration::from_secs(4));
-        let shown = text(&lines(&now, Some(&before), false, 10));
+        let shown = text(&lines(&now, Some(&before), false, 10, true));
         assert!(shown.contains("50.0/s allowed   2.5/s denied"), "{shown}");
         assert!(
             shown.contains("free             60          20           0    25 %"),
@@ -329,7 +341,7 @@ mod tests {
         let mut now = sight("a", 1, 1, Instant::now());
         now.sort(true);
         assert_eq!(now.keys[0].denials, 5);
-        let shown = text(&lines(&now, None, true, 1));
+        let shown = text(&lines(&now, None, true, 1, false));
         assert!(
             shown.contains("de\\u{1b}nied") && !shown.contains("often"),
             "{shown}"
@@ -341,9 +353,9 @@ mod tests {
     #[test]
     fn nodes_that_are_away_are_named() {
         let mut now = sight("a", 1, 1, Instant::now());
-        now.nodes = 3;
+        (now.nodes, now.up) = (3, 2);
         now.failed = vec![Failure::new("b:1: connection refused", "")];
-        let shown = text(&lines(&now, None, false, 1));
+        let shown = text(&lines(&now, None, false, 1, false));
         assert!(
             shown.contains("2 of 3 primaries answer") && shown.contains("no figures from b:1"),
             "{shown}"
