@@ -6,6 +6,7 @@ use rl_core::parse::{self, Options, Spec};
 use rl_core::{Decision, Error, Expiry, Limit, Mode, NEVER, NO_INDEX, Next, Outcome, State};
 use smallvec::SmallVec;
 
+use crate::eyes::{self, Answer, Denial, Seen};
 use crate::failure::Failure;
 use crate::overrides::Applied;
 use crate::redis::{Arg, Context, Key};
@@ -15,68 +16,249 @@ use crate::replicate;
 pub(crate) const INLINE: usize = 8;
 
 /// A limit to be checked on a key.
-pub(crate) struct Request<'a> {
+pub(crate) struct Request<'a, L = By<'a>> {
     pub(crate) name: Arg<'a>,
-    pub(crate) by: By<'a>,
+    pub(crate) limits: L,
     /// Evaluated and counted, but not enforced.
     pub(crate) shadow: bool,
 }
 
-/// Where a request's limits come from.
-pub(crate) enum By<'a> {
-    Spec(Spec<'a>),
-    Policy(Applied),
+/// Where a request's limits come from. Commands that know which it is spare the question.
+pub(crate) trait Limits {
+    /// The limits as one, and what the call takes of it.
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error>;
+    /// The policy, if there is one.
+    fn policy(&self) -> Option<&Applied>;
+    /// What the call takes of the limit that decided.
+    fn cost(&self, index: i8) -> u64;
+    /// What decided.
+    fn decider(&self, index: i8) -> eyes::By<'_>;
 }
 
-impl<'a> Request<'a> {
+/// One or the other.
+pub(crate) enum By<'a> {
+    Spec(Spec<'a>),
+    Policy(Box<Applied>),
+}
+
+impl Limits for Spec<'_> {
     #[inline(always)]
-    pub(crate) fn spec(name: Arg<'a>, spec: Spec<'a>) -> Self {
-        Self {
-            name,
-            by: By::Spec(spec),
-            shadow: false,
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        Ok((self.limit, self.cost))
+    }
+
+    #[inline(always)]
+    fn policy(&self) -> Option<&Applied> {
+        None
+    }
+
+    #[inline(always)]
+    fn cost(&self, _index: i8) -> u64 {
+        self.cost
+    }
+
+    #[inline(always)]
+    fn decider(&self, _index: i8) -> eyes::By<'_> {
+        eyes::By::Limit(self.limit)
+    }
+}
+
+impl Limits for Applied {
+    #[inline(always)]
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        Applied::limit(self)
+    }
+
+    #[inline(always)]
+    fn policy(&self) -> Option<&Applied> {
+        Some(self)
+    }
+
+    #[inline(always)]
+    fn cost(&self, index: i8) -> u64 {
+        Applied::cost(self, index)
+    }
+
+    fn decider(&self, index: i8) -> eyes::By<'_> {
+        match self.rule(index) {
+            Some(rule) => eyes::By::Limit(rule.limit),
+            None => eyes::By::Block,
+        }
+    }
+}
+
+impl Limits for By<'_> {
+    #[inline(always)]
+    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        match self {
+            By::Spec(spec) => spec.limit(),
+            By::Policy(applied) => Applied::limit(applied),
         }
     }
 
     #[inline(always)]
-    pub(crate) fn policy(
-        ctx: &Context,
-        name: Arg<'a>,
-        policy: &[u8],
-        cost: u64,
-        now_us: u64,
-    ) -> Result<Self, Error> {
-        let applied = Applied::find(ctx, name, policy, cost, now_us)?;
-        Ok(Self {
-            name,
-            shadow: applied.policy.policy.shadow,
-            by: By::Policy(applied),
-        })
+    fn policy(&self) -> Option<&Applied> {
+        match self {
+            By::Spec(_) => None,
+            By::Policy(applied) => Some(applied),
+        }
     }
 
+    #[inline(always)]
+    fn cost(&self, index: i8) -> u64 {
+        match self {
+            By::Spec(spec) => spec.cost,
+            By::Policy(applied) => Applied::cost(applied, index),
+        }
+    }
+
+    fn decider(&self, index: i8) -> eyes::By<'_> {
+        match self {
+            By::Spec(spec) => spec.decider(index),
+            By::Policy(applied) => applied.decider(index),
+        }
+    }
+}
+
+impl<'a> Request<'a, Spec<'a>> {
+    #[inline(always)]
+    pub(crate) fn spec(name: Arg<'a>, spec: Spec<'a>) -> Self {
+        Self {
+            name,
+            limits: spec,
+            shadow: false,
+        }
+    }
+}
+
+impl<'a> Request<'a, Applied> {
+    #[inline(always)]
+    pub(crate) fn policy(name: Arg<'a>, limits: Applied) -> Self {
+        let shadow = limits.policy.policy.shadow;
+        Self {
+            name,
+            limits,
+            shadow,
+        }
+    }
+}
+
+impl<'a> Request<'a> {
     /// What RL.MULTI and RL.PEEK ask of one key.
+    #[inline(always)]
     pub(crate) fn of(
         ctx: &Context,
         name: Arg<'a>,
         ask: parse::Ask<'a>,
         now_us: u64,
     ) -> Result<Self, Error> {
-        let mut request = match ask.by {
-            parse::By::Spec(spec) => Self::spec(name, spec),
+        let mut shadow = ask.shadow;
+        let limits = match ask.by {
+            parse::By::Spec(spec) => By::Spec(spec),
             parse::By::Policy { name: policy, cost } => {
-                Self::policy(ctx, name, policy, cost, now_us)?
+                let applied = Applied::find(ctx, name, policy, cost, now_us)?;
+                shadow |= applied.policy.policy.shadow;
+                By::Policy(Box::new(applied))
             }
         };
-        request.shadow |= ask.shadow;
-        Ok(request)
+        Ok(Self {
+            name,
+            limits,
+            shadow,
+        })
+    }
+}
+
+impl<L: Limits> Request<'_, L> {
+    /// What is answered without asking any limit: an override decides, the key is not even looked at.
+    #[inline(always)]
+    fn decided(&self) -> Option<Decision> {
+        self.limits.policy()?.decided()
+    }
+
+    /// Takes notice of an answer, after the commit.
+    #[inline(always)]
+    fn is_seen(&self, ctx: &Context, decision: &Decision, forced: bool, now_us: u64) {
+        let answer = match (decision.allowed, forced) {
+            (true, true) => Answer::Forced,
+            (true, false) => Answer::Allowed,
+            (false, _) if self.shadow => Answer::ShadowDenied,
+            (false, _) => Answer::Denied,
+        };
+        let policy = self.limits.policy();
+        let seen = Seen {
+            name: self.name,
+            cost: self.limits.cost(decision.index),
+            answer,
+            policy: policy.map(|applied| applied.seen(decision.index)),
+            now_us,
+        };
+        eyes::saw(ctx, seen, || Denial {
+            by: self.limits.decider(decision.index),
+            decision: *decision,
+        });
+    }
+
+    /// As the caller is told.
+    #[inline(always)]
+    fn told(&self, mut decision: Decision) -> Decision {
+        if self.shadow {
+            decision.pass();
+        }
+        decision
+    }
+
+    /// Whether FORCE alone makes a call pass; asked of forced calls alone.
+    #[inline(always)]
+    fn is_forced(
+        &self,
+        limit: &Limit,
+        state: Option<&State>,
+        now_us: u64,
+        cost: u64,
+        options: Options,
+    ) -> Result<bool, Error> {
+        if options.force {
+            would_deny(*limit, state, now_us, cost)
+        } else {
+            Ok(false)
+        }
     }
 
     #[inline(always)]
-    fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
-        match &self.by {
-            By::Spec(spec) => Ok((spec.limit, spec.cost)),
-            By::Policy(applied) => applied.limit(),
+    fn open(&self, ctx: &Context, cost: u64, options: Options) -> Key {
+        if !options.peek && cost > 0 {
+            Key::open_to_write(ctx, self.name)
+        } else {
+            Key::open_to_read(ctx, self.name)
         }
+    }
+
+    /// Reads the key, and tells from where the limit goes on.
+    #[inline(always)]
+    fn read(&self, key: &mut Key, limit: &Limit) -> Result<From, Failure> {
+        match key.read(limit.algorithm()) {
+            Ok(()) => match limit {
+                Limit::Group(_) if key.state().is_some_and(|state| !limit.fits(state)) => {
+                    adopt(key, limit)
+                }
+                _ => Ok(From::Key),
+            },
+            // Only a policy may turn a key into one of another algorithm.
+            Err(Failure::OtherAlgorithm { .. }) if self.limits.policy().is_some() => {
+                key.read_any()?;
+                adopt(key, limit)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+fn mode(options: Options) -> Mode {
+    if options.force {
+        Mode::Force
+    } else {
+        Mode::Check
     }
 }
 
@@ -90,21 +272,36 @@ pub(crate) struct Verdict {
 #[inline(always)]
 pub(crate) fn one(
     ctx: &Context,
-    request: &Request,
+    request: &Request<impl Limits>,
     options: Options,
     now_us: u64,
 ) -> Result<Decision, Failure> {
-    let mut check = Check::evaluate(ctx, request, now_us, options)?;
-    if !options.peek {
-        check.needs_room(ctx)?;
-        if check.commit(ctx)? == Change::Unheard {
-            replicate::unheard(ctx);
+    if let Some(decision) = request.decided() {
+        if !options.peek {
+            request.is_seen(ctx, &decision, false, now_us);
         }
+        return Ok(request.told(decision));
     }
-    Ok(check.outcome.decision)
+    let (limit, cost) = request.limits.limit()?;
+    let mut key = request.open(ctx, cost, options);
+    let mut from = request.read(&mut key, &limit)?;
+    let forced = request.is_forced(&limit, from.state(&key), now_us, cost, options)?;
+    let outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
+    if !options.peek {
+        if let Some(next) = outcome.next {
+            needs_room(ctx, &key)?;
+            let change = from.commit(ctx, &mut key, request.name, next, outcome.expiry)?;
+            if change == Change::Unheard {
+                replicate::unheard(ctx);
+            }
+        }
+        request.is_seen(ctx, &outcome.decision, forced, now_us);
+    }
+    Ok(request.told(outcome.decision))
 }
 
 /// Decides several limits together, consumes if all allow, and hands the answers to `reply`.
+#[inline(always)]
 pub(crate) fn all(
     ctx: &Context,
     requests: &[Request],
@@ -124,7 +321,9 @@ pub(crate) fn all(
     }
     if !options.peek {
         for check in &checks {
-            check.needs_room(ctx)?;
+            if check.outcome.next.is_some() {
+                needs_room(ctx, &check.key)?;
+            }
         }
         let mut unheard = false;
         for check in &mut checks {
@@ -133,10 +332,19 @@ pub(crate) fn all(
         if unheard {
             replicate::unheard(ctx);
         }
+        for check in &checks {
+            // What allowed while another denied has not decided anything.
+            if verdict.allowed || check.denies() {
+                let decision = &check.outcome.decision;
+                check.request.is_seen(ctx, decision, check.forced, now_us);
+            }
+        }
     }
     reply(
         verdict,
-        &mut checks.iter().map(|check| check.outcome.decision),
+        &mut checks
+            .iter()
+            .map(|check| check.request.told(check.outcome.decision)),
     );
     Ok(())
 }
@@ -157,6 +365,8 @@ struct Check<'a> {
     key: Key,
     from: From,
     outcome: Outcome<Next<'a>>,
+    /// Whether FORCE alone made it pass.
+    forced: bool,
 }
 
 /// What a decision was made from.
@@ -175,55 +385,25 @@ impl<'a> Check<'a> {
         now_us: u64,
         options: Options,
     ) -> Result<Self, Failure> {
-        if let By::Policy(applied) = &request.by
-            && let Some(decision) = applied.decided()
-        {
+        if let Some(decision) = request.decided() {
             return Ok(Self::decided(request, decision));
         }
-        let (limit, cost) = request.limit()?;
-        let mut key = if !options.peek && cost > 0 {
-            Key::open_to_write(ctx, request.name)
-        } else {
-            Key::open_to_read(ctx, request.name)
-        };
-        let mut from = From::Key;
-        match key.read(limit.algorithm()) {
-            Ok(()) => {
-                if matches!(limit, Limit::Group(_))
-                    && key.state().is_some_and(|state| !limit.fits(state))
-                {
-                    from = adopt(&key, &limit)?;
-                }
-            }
-            // Only a policy may turn a key into one of another algorithm.
-            Err(Failure::OtherAlgorithm { .. }) if matches!(request.by, By::Policy(_)) => {
-                from = adopt_other(&mut key, &limit)?;
-            }
-            Err(failure) => return Err(failure),
-        }
-        let mode = if options.force {
-            Mode::Force
-        } else {
-            Mode::Check
-        };
-        let mut outcome = limit.evaluate(from.state(&key), now_us, cost, mode)?;
-        if request.shadow {
-            outcome.decision.pass();
-        }
+        let (limit, cost) = request.limits.limit()?;
+        let mut key = request.open(ctx, cost, options);
+        let from = request.read(&mut key, &limit)?;
+        let forced = request.is_forced(&limit, from.state(&key), now_us, cost, options)?;
+        let outcome = limit.evaluate(from.state(&key), now_us, cost, mode(options))?;
         Ok(Self {
             request,
             key,
             from,
             outcome,
+            forced,
         })
     }
 
-    /// An override answers for the limits; the key is not even looked at.
     #[cold]
-    fn decided(request: &'a Request, mut decision: Decision) -> Self {
-        if request.shadow {
-            decision.pass();
-        }
+    fn decided(request: &'a Request, decision: Decision) -> Self {
         Self {
             request,
             key: Key::none(),
@@ -236,18 +416,14 @@ impl<'a> Check<'a> {
                     unmoved: true,
                 },
             },
+            forced: false,
         }
     }
 
-    /// A full server goes on checking the keys that it has, and makes no new ones. (The flag deny-oom would
-    /// refuse the others too.)
+    /// Whether this limit denies the call. One on trial never does.
     #[inline(always)]
-    fn needs_room(&self, ctx: &Context) -> Result<(), Failure> {
-        let new = self.outcome.next.is_some() && self.key.state().is_none();
-        if new && ctx.is_full() {
-            return Err(Error::OutOfMemory.into());
-        }
-        Ok(())
+    fn denies(&self) -> bool {
+        !self.outcome.decision.allowed && !self.request.shadow
     }
 
     /// Writes what the outcome leaves to be written.
@@ -255,19 +431,8 @@ impl<'a> Check<'a> {
     fn commit(&mut self, ctx: &Context) -> Result<Change, Failure> {
         match self.outcome.next.take() {
             Some(next) => {
-                let mut expiry = self.outcome.expiry;
-                let next = match &mut self.from {
-                    From::Key => next,
-                    From::Adopted(state) => {
-                        expiry.unmoved = false;
-                        match follow(state.take(), next) {
-                            Some(next) => next,
-                            None => return Ok(Change::Nothing),
-                        }
-                    }
-                };
-                let expiry = Some(expiry);
-                commit(ctx, &mut self.key, self.request.name, next, expiry)
+                let (name, expiry) = (self.request.name, self.outcome.expiry);
+                self.from.commit(ctx, &mut self.key, name, next, expiry)
             }
             None => Ok(Change::Nothing),
         }
@@ -275,8 +440,8 @@ impl<'a> Check<'a> {
 
     /// Another limit denied the call: what this one allowed is not spent, and what is left says so.
     fn unspend(&mut self, now_us: u64) -> Result<(), Failure> {
-        if self.outcome.decision.allowed && self.outcome.decision.index != NO_INDEX {
-            let (limit, _) = self.request.limit()?;
+        if !self.denies() && self.outcome.decision.index != NO_INDEX {
+            let (limit, _) = self.request.limits.limit()?;
             self.outcome = limit.evaluate(self.from.state(&self.key), now_us, 0, Mode::Check)?;
             // A holder that asked to keep less than it has may have more than a lowered limit.
             let decision = &mut self.outcome.decision;
@@ -297,6 +462,40 @@ impl From {
             Self::Adopted(state) => state.as_deref(),
         }
     }
+
+    #[inline(always)]
+    fn commit(
+        &mut self,
+        ctx: &Context,
+        key: &mut Key,
+        name: Arg,
+        next: Next,
+        expiry: Expiry,
+    ) -> Result<Change, Failure> {
+        match self {
+            Self::Key => commit(ctx, key, name, next, Some(expiry)),
+            Self::Adopted(state) => match follow(state.take(), next) {
+                Some(next) => {
+                    let expiry = Expiry {
+                        unmoved: false,
+                        ..expiry
+                    };
+                    commit(ctx, key, name, next, Some(expiry))
+                }
+                None => Ok(Change::Nothing),
+            },
+        }
+    }
+}
+
+/// A full server goes on checking the keys that it has, and makes no new ones. (The flag deny-oom would
+/// refuse the others too.)
+#[inline(always)]
+fn needs_room(ctx: &Context, key: &Key) -> Result<(), Failure> {
+    if key.state().is_none() && ctx.is_full() {
+        return Err(Error::OutOfMemory.into());
+    }
+    Ok(())
 }
 
 /// The key's usage goes on under limits that have changed.
@@ -312,12 +511,6 @@ fn adopt(key: &Key, limit: &Limit) -> Result<From, Failure> {
     Ok(From::Adopted(adopted.map(Box::new)))
 }
 
-#[cold]
-fn adopt_other(key: &mut Key, limit: &Limit) -> Result<From, Failure> {
-    key.read_any()?;
-    adopt(key, limit)
-}
-
 /// The whole state that a step from another one than the key's leads to.
 #[cold]
 fn follow<'a>(from: Option<Box<State>>, next: Next<'a>) -> Option<Next<'a>> {
@@ -329,6 +522,14 @@ fn follow<'a>(from: Option<Box<State>>, next: Next<'a>) -> Option<Next<'a>> {
         None => next.begin(),
     };
     state.map(Next::Whole)
+}
+
+/// Whether FORCE makes a difference; asked of forced calls alone.
+#[cold]
+#[inline(never)]
+fn would_deny(limit: Limit, state: Option<&State>, now_us: u64, cost: u64) -> Result<bool, Error> {
+    let outcome = limit.evaluate(state, now_us, cost, Mode::Check)?;
+    Ok(!outcome.decision.allowed)
 }
 
 /// Takes the step to the next state: value, expiry, watchers, replicas and AOF.
@@ -369,8 +570,8 @@ impl Verdict {
             allowed: true,
             retry_after_ms: 0,
         };
-        let decisions = checks.iter().map(|check| check.outcome.decision);
-        for decision in decisions.filter(|decision| !decision.allowed) {
+        for check in checks.iter().filter(|check| check.denies()) {
+            let decision = &check.outcome.decision;
             verdict.allowed = false;
             verdict.retry_after_ms = match (verdict.retry_after_ms, decision.retry_after_ms) {
                 (NEVER, _) | (_, NEVER) => NEVER,

@@ -16,15 +16,21 @@
 //! | `RL.REFUND key cost` | gives back | `commands/refund.rs` |
 //! | `RL.RELEASE key holder` | lets go of a lease | `commands/release.rs` |
 //! | `RL.INSPECT key` | what a key holds, for a person | `commands/inspect.rs` |
+//! | `RL.STATS` | what was allowed, denied, forced, refunded | `commands/stats.rs` |
+//! | `RL.TOP [COUNT n] [BY checks\|denials]` | the hottest keys | `commands/top.rs` |
+//! | `RL.AUDIT GET [count] \| LEN \| RESET` | the latest denials | `commands/audit.rs` |
 //! | `CL.THROTTLE key max_burst count period [quantity]` | redis-cell's, if asked for | `commands/throttle.rs` |
 //! | `RL.LOAD key expire-at-ms blob` | internal: replication and AOF | `commands/load.rs` |
 //!
 //! A request enters at `redis/command.rs`, is parsed in its file under `commands/`, takes the one path in
-//! `check.rs` (by way of `registry.rs` and `overrides.rs` if it names a policy), is decided by the crate `rl-core`, stored by `redis/key.rs` in the forms of
-//! `redis/words.rs` and `redis/live.rs`, reaches replicas by `replicate.rs`, and is answered by `reply.rs`.
+//! `check.rs` (by way of `registry.rs` and `overrides.rs` if it names a policy), is decided by the crate
+//! `rl-core`, stored by `redis/key.rs` in the forms of `redis/words.rs` and `redis/live.rs`, reaches replicas by `replicate.rs`, is noticed by `eyes/`, and is
+//! answered by `reply.rs`. Module arguments are read in `arguments.rs`, CONFIG by `redis/config.rs`.
 
+mod arguments;
 mod check;
 mod commands;
+mod eyes;
 mod failure;
 mod give_back;
 mod info;
@@ -34,24 +40,27 @@ mod redis;
 mod registry;
 mod replicate;
 mod reply;
+mod settings;
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use redis_module::{Context as LoadContext, RedisString, Status, redis_module};
 use rl_core::Error;
 use rl_core::policy::MAX_JSON;
 
+use arguments::Arguments;
 use commands::{
-    bucket::Bucket, check::Check, exact::Exact, fixed::Fixed, inspect::Inspect, leak::Leak,
-    lease::Lease, load::Load, multi::Multi, overrides::Override, peek::Peek, policy::PolicySet,
-    refund::Refund, release::Release, slide::Slide, throttle::Throttle,
+    audit::Audit, bucket::Bucket, check::Check, exact::Exact, fixed::Fixed, inspect::Inspect,
+    leak::Leak, lease::Lease, load::Load, multi::Multi, overrides::Override, peek::Peek,
+    policy::PolicySet, refund::Refund, release::Release, slide::Slide, stats::Stats,
+    throttle::Throttle, top::Top,
 };
 use redis::{
-    Context, add_acl_category, create_types, register, register_info, subscribe_to_loading,
+    Context, add_acl_category, create_types, register, register_info, register_settings,
+    subscribe_to_loading,
 };
 
 /// As in Cargo.toml, for the server and its clients.
@@ -80,9 +89,14 @@ fn load(ctx: &Context, arguments: &Arguments) -> Result<(), Error> {
     register::<Release>(ctx)?;
     register::<Inspect>(ctx)?;
     register::<Load>(ctx)?;
+    register::<Stats>(ctx)?;
+    register::<Top>(ctx)?;
+    register::<Audit>(ctx)?;
     if arguments.throttle_compat {
         register::<Throttle>(ctx)?;
     }
+    eyes::init(ctx, arguments.settings.clone());
+    register_settings(ctx, &arguments.settings)?;
     register_info(ctx);
     replicate::init(ctx);
     if !subscribe_to_loading(ctx) {
@@ -91,31 +105,6 @@ fn load(ctx: &Context, arguments: &Arguments) -> Result<(), Error> {
         );
     }
     Ok(())
-}
-
-/// Words behind the module's path: pairs of a name and a value.
-#[derive(Default)]
-struct Arguments {
-    /// Whether to register CL.THROTTLE.
-    throttle_compat: bool,
-    /// The JSON file whose policies the server begins with.
-    policies: Option<PathBuf>,
-}
-
-impl Arguments {
-    fn parse(words: &[RedisString]) -> Option<Self> {
-        let mut arguments = Self::default();
-        for pair in words.chunks(2) {
-            let [name, value] = pair else { return None };
-            match (name.as_slice(), value.as_slice()) {
-                (b"throttle-compat", b"yes") => arguments.throttle_compat = true,
-                (b"throttle-compat", b"no") => arguments.throttle_compat = false,
-                (b"policies", file) => arguments.policies = Some(OsStr::from_bytes(file).into()),
-                _ => return None,
-            }
-        }
-        Some(arguments)
-    }
 }
 
 fn start_with(ctx: &Context, file: &Path) -> Result<(), String> {
@@ -130,9 +119,12 @@ fn start_with(ctx: &Context, file: &Path) -> Result<(), String> {
 }
 
 fn init(ctx: &LoadContext, args: &[RedisString]) -> Status {
-    let Some(arguments) = Arguments::parse(args) else {
-        ctx.log_warning("rl takes these module arguments: policies FILE, throttle-compat yes|no");
-        return Status::Err;
+    let arguments = match Arguments::parse(args) {
+        Ok(arguments) => arguments,
+        Err(problem) => {
+            ctx.log_warning(&problem);
+            return Status::Err;
+        }
     };
     let context = Context::from_load(ctx);
     if let Some(file) = &arguments.policies

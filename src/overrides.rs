@@ -3,10 +3,12 @@
 
 use std::rc::Rc;
 
+use rl_core::group::Rule;
 use rl_core::overrides::{self, What};
 use rl_core::policy::Rules;
 use rl_core::{Decision, Error, Limit, NEVER, NO_INDEX};
 
+use crate::eyes;
 use crate::redis::{Arg, Context, Key, OwnedName, overrides_held};
 use crate::registry::{self, Named};
 
@@ -91,6 +93,34 @@ impl Applied {
         match &self.instead {
             Instead::Limits(rules) => rules.limit(self.cost),
             _ => self.policy.policy.rules().limit(self.cost),
+        }
+    }
+
+    /// The rule that decided; none if an override did.
+    #[inline]
+    pub(crate) fn rule(&self, index: i8) -> Option<&Rule> {
+        let rules = match &self.instead {
+            Instead::Limits(rules) => rules,
+            _ => self.policy.policy.rules(),
+        };
+        rules.as_slice().get(usize::try_from(index).ok()?)
+    }
+
+    /// What the call takes of the rule that decided.
+    #[inline]
+    pub(crate) fn cost(&self, index: i8) -> u64 {
+        let rule = self.rule(index);
+        rule.map_or(self.cost, |rule| rule.cost_of(self.cost))
+    }
+
+    /// For whoever counts.
+    #[inline]
+    pub(crate) fn seen(&self, index: i8) -> eyes::Policy<'_> {
+        eyes::Policy {
+            name: self.policy.name.as_bytes(),
+            index: i64::from(index),
+            fixed_cost: self.rule(index).is_some_and(|rule| rule.cost.is_some()),
+            tally: &self.policy.tally,
         }
     }
 

@@ -3,14 +3,13 @@
 //! A change replaces one pointer, so that no call ever sees half of it. The set is saved with the RDB; a
 //! rewritten AOF that has no RDB inside receives it as a command (see [`on_fork`]).
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use rl_core::Error;
 use rl_core::policy::{self, MAX_POLICIES, Policy};
+use rl_core::{Error, Tally};
 
 use crate::redis::{Context, Loading, MainThread};
 
@@ -18,6 +17,8 @@ use crate::redis::{Context, Loading, MainThread};
 pub(crate) struct Named {
     pub(crate) name: Box<str>,
     pub(crate) policy: Policy,
+    /// Goes on when the policy changes.
+    pub(crate) tally: Rc<Tally>,
 }
 
 type Set = HashMap<Box<[u8]>, Rc<Named>, BuildHasherDefault<NameHasher>>;
@@ -32,12 +33,12 @@ struct Registry {
     initial: Vec<(Box<str>, Policy)>,
 }
 
-static REGISTRY: MainThread<RefCell<Registry>> = MainThread::new(RefCell::new(Registry {
+static REGISTRY: MainThread<Registry> = MainThread::new(Registry {
     set: empty(),
     loading: None,
     aside: false,
     initial: Vec::new(),
-}));
+});
 
 /// For INFO, which may be written while the server crashes.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -73,10 +74,15 @@ impl Hasher for NameHasher {
     }
 }
 
+/// A look at the registry, or a change. `body` must not call the server.
+#[inline(always)]
+fn with<R>(ctx: &Context, body: impl FnOnce(&mut Registry) -> R) -> Result<R, Error> {
+    REGISTRY.with(ctx, body).ok_or(Error::Internal)
+}
+
 #[inline]
 pub(crate) fn find(ctx: &Context, name: &[u8]) -> Result<Rc<Named>, Error> {
-    let registry = REGISTRY.get(ctx).borrow();
-    registry.set.get(name).cloned().ok_or(Error::NoSuchPolicy)
+    with(ctx, |registry| registry.set.get(name).cloned())?.ok_or(Error::NoSuchPolicy)
 }
 
 pub(crate) fn count() -> usize {
@@ -84,36 +90,50 @@ pub(crate) fn count() -> usize {
 }
 
 pub(crate) fn set(ctx: &Context, name: &str, policy: Policy) -> Result<(), Error> {
-    let mut registry = REGISTRY.get(ctx).borrow_mut();
-    let set = &mut registry.set;
-    if set.len() >= MAX_POLICIES && !set.contains_key(name.as_bytes()) {
-        return Err(Error::TooManyPolicies);
+    let now_us = ctx.now_us();
+    with(ctx, |registry| {
+        let set = &mut registry.set;
+        let known = set.get(name.as_bytes());
+        if set.len() >= MAX_POLICIES && known.is_none() {
+            return Err(Error::TooManyPolicies);
+        }
+        let named = Named::new(name.into(), policy, known, now_us);
+        set.insert(name.as_bytes().into(), Rc::new(named));
+        COUNT.store(set.len(), Relaxed);
+        Ok(())
+    })?
+}
+
+impl Named {
+    fn new(name: Box<str>, policy: Policy, known: Option<&Rc<Self>>, now_us: u64) -> Self {
+        let tally = match known {
+            Some(known) => known.tally.clone(),
+            None => Rc::new(Tally::new(now_us)),
+        };
+        Self {
+            name,
+            policy,
+            tally,
+        }
     }
-    put(set, name.into(), policy);
-    COUNT.store(set.len(), Relaxed);
-    Ok(())
 }
 
-fn put(set: &mut Set, name: Box<str>, policy: Policy) {
-    let key = name.as_bytes().into();
-    set.insert(key, Rc::new(Named { name, policy }));
-}
-
-pub(crate) fn remove(ctx: &Context, name: &[u8]) -> bool {
-    let mut registry = REGISTRY.get(ctx).borrow_mut();
-    let removed = registry.set.remove(name).is_some();
-    COUNT.store(registry.set.len(), Relaxed);
-    removed
+pub(crate) fn remove(ctx: &Context, name: &[u8]) -> Result<bool, Error> {
+    with(ctx, |registry| {
+        let removed = registry.set.remove(name).is_some();
+        COUNT.store(registry.set.len(), Relaxed);
+        removed
+    })
 }
 
 /// All policies whose names begin with `prefix`, sorted.
 pub(crate) fn list(ctx: &Context, prefix: &[u8]) -> Vec<Rc<Named>> {
-    let registry = REGISTRY.get(ctx).borrow();
-    let all = registry.set.values();
-    let mut list: Vec<_> = all
-        .filter(|named| named.name.as_bytes().starts_with(prefix))
-        .cloned()
-        .collect();
+    let list = with(ctx, |registry| {
+        let all = registry.set.values();
+        let named = all.filter(|named| named.name.as_bytes().starts_with(prefix));
+        named.cloned().collect()
+    });
+    let mut list: Vec<_> = list.unwrap_or_default();
     list.sort_unstable_by(|one, other| one.name.cmp(&other.name));
     list
 }
@@ -126,63 +146,64 @@ pub(crate) fn dump(ctx: &Context) -> String {
 /// Replaces the whole set, or nothing. Answers how many policies there are now.
 pub(crate) fn load(ctx: &Context, json: &[u8]) -> Result<usize, String> {
     let policies = policy::from_json(json)?;
-    replace(ctx, policies);
+    replace(ctx, policies).map_err(|error| error.to_string())?;
     Ok(count())
 }
 
-fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) {
-    let mut set = empty();
-    for (name, policy) in policies {
-        put(&mut set, name, policy);
-    }
-    let mut registry = REGISTRY.get(ctx).borrow_mut();
-    if registry.aside {
-        registry.loading = Some(set);
-    } else {
-        COUNT.store(set.len(), Relaxed);
-        registry.set = set;
-    }
+fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) -> Result<(), Error> {
+    let now_us = ctx.now_us();
+    with(ctx, |registry| {
+        let mut set = empty();
+        for (name, policy) in policies {
+            let key: Box<[u8]> = name.as_bytes().into();
+            let known = registry.set.get(&key);
+            let named = Named::new(name, policy, known, now_us);
+            set.insert(key, Rc::new(named));
+        }
+        if registry.aside {
+            registry.loading = Some(set);
+        } else {
+            COUNT.store(set.len(), Relaxed);
+            registry.set = set;
+        }
+    })
 }
 
 /// The policies of the file that the module was started with.
 pub(crate) fn start_with(ctx: &Context, json: &[u8]) -> Result<(), String> {
     let policies = policy::from_json(json)?;
-    REGISTRY.get(ctx).borrow_mut().initial = policies.clone();
-    replace(ctx, policies);
+    let kept = with(ctx, |registry| registry.initial = policies.clone());
+    kept.and_then(|()| replace(ctx, policies))
+        .map_err(|error| error.to_string())?;
     UNTOLD.store(true, Relaxed);
     Ok(())
 }
 
 /// The set comes and goes with the dataset: what is loaded replaces what was there.
-pub(crate) fn on_loading(ctx: &Context, event: Loading) {
-    let registry = REGISTRY.get(ctx);
+pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
     match event {
         Loading::Begins => {
-            replace(ctx, Vec::new());
             UNTOLD.store(false, Relaxed);
+            replace(ctx, Vec::new())
         }
         Loading::OwnDataEnds if count() == 0 => {
-            let initial = registry.borrow().initial.clone();
-            if !initial.is_empty() {
-                replace(ctx, initial);
-                UNTOLD.store(true, Relaxed);
-            }
+            let initial = with(ctx, |registry| registry.initial.clone())?;
+            UNTOLD.store(!initial.is_empty(), Relaxed);
+            replace(ctx, initial)
         }
-        Loading::OwnDataEnds => {}
-        Loading::AsideBegins => registry.borrow_mut().aside = true,
-        Loading::AsideFails => {
-            let mut registry = registry.borrow_mut();
+        Loading::OwnDataEnds => Ok(()),
+        Loading::AsideBegins => with(ctx, |registry| registry.aside = true),
+        Loading::AsideFails => with(ctx, |registry| {
             registry.aside = false;
             registry.loading = None;
-        }
-        Loading::AsideEnds => {
-            let mut registry = registry.borrow_mut();
+        }),
+        Loading::AsideEnds => with(ctx, |registry| {
             registry.aside = false;
             if let Some(set) = registry.loading.take() {
                 COUNT.store(set.len(), Relaxed);
                 registry.set = set;
             }
-        }
+        }),
     }
 }
 

@@ -8,7 +8,7 @@ use redis::{Connection, Value, from_redis_value};
 use rstest::{fixture, rstest};
 use support::{Five, Multi, Server, ask, ask_error, error_text, knows, try_ask};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 18] = [
     "rl.slide",
     "rl.bucket",
     "rl.fixed",
@@ -21,10 +21,19 @@ const COMMANDS: [&str; 12] = [
     "rl.release",
     "rl.inspect",
     "rl.load",
+    "rl.check",
+    "rl.policy",
+    "rl.override",
+    "rl.stats",
+    "rl.top",
+    "rl.audit",
 ];
 
+/// What overwrites any key, changes what limits there are, or tells names of any key: it has to be granted by name.
+const DANGEROUS: [&str; 5] = ["rl.load", "rl.policy", "rl.override", "rl.top", "rl.audit"];
+
 /// A call of each, in the same order.
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 18] = [
     "RL.SLIDE s 5 1h",
     "RL.BUCKET b 5 1 1h",
     "RL.FIXED f 5 1h",
@@ -37,6 +46,12 @@ const CALLS: [&str; 12] = [
     "RL.RELEASE h holder",
     "RL.INSPECT s",
     "RL.LOAD s 99999999999999 not-a-state",
+    "RL.CHECK s policy",
+    "RL.POLICY LIST",
+    "RL.OVERRIDE GET s",
+    "RL.STATS",
+    "RL.TOP",
+    "RL.AUDIT GET",
 ];
 
 /// Whether a call is let through to the command, which may then complain.
@@ -105,6 +120,10 @@ fn a_user_limited_to_some_keys_spends_from_no_others(server: Server) {
         "RL.REFUND other 1",
         "RL.RELEASE other holder",
         "RL.INSPECT other",
+        "RL.CHECK other policy",
+        "RL.OVERRIDE SET other policy BLOCK",
+        "RL.OVERRIDE GET other",
+        "RL.MULTI app:a POLICY policy 1 other POLICY policy 1",
         "RL.MULTI app:c LEASE 5 1h app:d 1 other LEASE 5 1h app:d 1",
         "RL.MULTI app:a SLIDE 5 1h 1 PRECISION 2 other SLIDE 5 1h 1 PRECISION 2",
         "RL.MULTI app:c EXACT 5 1h 1 PRECISION FIXED 5 1h 1",
@@ -131,8 +150,7 @@ fn a_command_may_be_given_alone(server: Server) {
 
 #[rstest]
 fn the_category_rl_gives_what_applications_need_where_servers_have_it(server: Server) {
-    // RL.LOAD overwrites any key: it has to be granted by name.
-    let for_applications = COMMANDS.map(|command| !command.eq_ignore_ascii_case("rl.load"));
+    let for_applications = COMMANDS.map(|command| !DANGEROUS.contains(&command));
     // Modules may add a category since Redis 7.4 and Valkey 8.0, which both brought this directive.
     let has_category = knows("hide-user-data-from-log");
     let all: Vec<String> = server.run("ACL", &["CAT"]);
@@ -174,14 +192,16 @@ fn commands_are_in_the_servers_own_categories_where_modules_can_say_so(server: S
         categories.sort();
         let expected: &[&str] = match (can_say, command) {
             (false, _) => &[],
-            (true, "rl.peek" | "rl.inspect") => &["@fast", "@read"],
+            (true, "rl.peek" | "rl.inspect" | "rl.stats") => &["@fast", "@read"],
             (true, "rl.load") => &["@dangerous", "@fast", "@write"],
+            (true, "rl.policy" | "rl.override") => &["@dangerous", "@slow", "@write"],
+            (true, "rl.top" | "rl.audit") => &["@admin", "@dangerous", "@slow"],
             (true, _) => &["@fast", "@write"],
         };
         assert_eq!(categories, expected, "{command}");
     }
     let mut con = user(&server, "~* +@all -@dangerous");
-    let harmless = COMMANDS.map(|command| command != "rl.load" || !can_say);
+    let harmless = COMMANDS.map(|command| !DANGEROUS.contains(&command) || !can_say);
     assert_eq!(CALLS.map(|line| may(&mut con, line)), harmless);
 }
 

@@ -72,6 +72,7 @@ fn pages() -> Vec<PathBuf> {
     let commands = fs::read_dir(root.join("docs/commands")).unwrap();
     let mut pages: Vec<_> = commands.map(|entry| entry.unwrap().path()).collect();
     pages.push(root.join("README.md"));
+    pages.push(root.join("docs/policies.md"));
     pages
 }
 

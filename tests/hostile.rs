@@ -10,7 +10,7 @@ use rl_core::{Mode, Next, State, exact, lease};
 use rstest::{fixture, rstest};
 use support::{Five, Random, Server, ask, ask_error, error_text, eventually};
 
-const COMMANDS: [&str; 12] = [
+const COMMANDS: [&str; 15] = [
     "RL.SLIDE",
     "RL.BUCKET",
     "RL.FIXED",
@@ -23,6 +23,9 @@ const COMMANDS: [&str; 12] = [
     "RL.RELEASE",
     "RL.INSPECT",
     "RL.LOAD",
+    "RL.CHECK",
+    "RL.POLICY",
+    "RL.OVERRIDE",
 ];
 
 #[fixture]
@@ -199,7 +202,7 @@ fn random_words_crash_nothing_and_leave_nothing(server: Server) {
         let mut answered = 0;
         for n in 0..calls {
             let call = if n % 2 == 0 {
-                let mut call = redis::cmd(COMMANDS[random.below(12) as usize]);
+                let mut call = redis::cmd(COMMANDS[random.below(COMMANDS.len() as u64) as usize]);
                 for _ in 0..random.below(14) {
                     call.arg(word(&mut random));
                 }

@@ -89,9 +89,15 @@ fn has_docs(server: &Server) -> bool {
 #[case("RL.REFUND", 3, &["write", "fast"])]
 #[case("RL.RELEASE", 3, &["write", "fast"])]
 #[case("RL.INSPECT", 2, &["readonly", "fast"])]
-#[case("RL.MULTI", -6, &["write", "fast", "movablekeys"])]
-#[case("RL.PEEK", -6, &["readonly", "fast"])]
+#[case("RL.MULTI", -5, &["write", "fast", "movablekeys"])]
+#[case("RL.CHECK", -3, &["write", "fast"])]
+#[case("RL.PEEK", -5, &["readonly", "fast"])]
 #[case("RL.LOAD", 4, &["write", "denyoom", "fast"])]
+#[case("RL.POLICY", -2, &["may_replicate"])]
+#[case("RL.OVERRIDE", -3, &["write"])]
+#[case("RL.STATS", -1, &["readonly", "fast", "loading", "stale"])]
+#[case("RL.TOP", -1, &["admin", "loading", "stale"])]
+#[case("RL.AUDIT", -2, &["admin", "loading", "stale"])]
 fn command_info_tells_arity_flags_and_keys(
     server: Server,
     #[case] command: &str,
@@ -108,12 +114,17 @@ fn command_info_tells_arity_flags_and_keys(
     let mut expected = flags.to_vec();
     expected.sort_unstable();
     assert_eq!(told, expected);
-    assert_eq!(info[3..6], [1, 1, 1].map(Value::Int), "first, last, step");
+    let keys = match command {
+        "RL.STATS" | "RL.TOP" | "RL.AUDIT" | "RL.POLICY" => [0; 3],
+        "RL.OVERRIDE" => [2, 2, 1],
+        _ => [1; 3],
+    };
+    assert_eq!(info[3..6], keys.map(Value::Int), "first, last, step");
 }
 
 const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capacity refill period cost \
     | FIXED limit window cost | EXACT limit window cost | LEAK capacity rate period cost \
-    | LEASE limit ttl holder cost";
+    | LEASE limit ttl holder cost | POLICY name cost";
 
 #[rstest]
 #[case(
@@ -125,12 +136,24 @@ const SPEC: &str = "SLIDE limit window cost [PRECISION precision] | BUCKET capac
 #[case("RL.EXACT", "key limit window [cost] [PEEK] [FORCE]")]
 #[case("RL.LEAK", "key capacity rate period [cost] [PEEK] [FORCE]")]
 #[case("RL.LEASE", "key limit ttl holder [cost] [PEEK] [FORCE]")]
-#[case("RL.MULTI", "{key {SPEC}}... [PEEK | FORCE]")]
-#[case("RL.PEEK", "key {SPEC}")]
+#[case("RL.MULTI", "{key [SHADOW] {SPEC}}... [PEEK | FORCE]")]
+#[case("RL.PEEK", "key [SHADOW] {SPEC}")]
+#[case("RL.CHECK", "key policy [cost] [PEEK | FORCE]")]
+#[case(
+    "RL.POLICY",
+    "{SET name {limit}... [SHADOW] [NOTE note] | GET name | DEL name | LIST [prefix] | DUMP | LOAD json}"
+)]
+#[case(
+    "RL.OVERRIDE",
+    "{SET key policy {{limit}... | SCALE num den | BLOCK | ALLOW} [EX seconds] [NOTE note] | GET key | DEL key policy}"
+)]
 #[case("RL.REFUND", "key cost")]
 #[case("RL.RELEASE", "key holder")]
 #[case("RL.INSPECT", "key")]
 #[case("RL.LOAD", "key expire-at-ms blob")]
+#[case("RL.STATS", "[policy]")]
+#[case("RL.TOP", "[COUNT count] [BY CHECKS | DENIALS]")]
+#[case("RL.AUDIT", "{GET [count] | LEN | RESET}")]
 fn command_docs_tell_the_syntax(server: Server, #[case] command: &str, #[case] syntax: &str) {
     if !has_docs(&server) {
         // Before 7.0 all there is to know is the info, which has no page behind it.
@@ -175,7 +198,10 @@ fn spell(arguments: &Value, between: &str) -> String {
             .map_or(vec![], |flags| from_redis_value(flags.clone()).unwrap());
         let has = |flag: &str| flags.iter().any(|other| other == flag);
         let spelled = match text("type").as_str() {
-            "oneof" => spell(&argument["arguments"], " | "),
+            "oneof" => {
+                let token = argument.contains_key("token").then(|| text("token") + " ");
+                token.unwrap_or_default() + &spell(&argument["arguments"], " | ")
+            }
             "block" => spell(&argument["arguments"], " "),
             "pure-token" => text("token"),
             _ if argument.contains_key("token") => format!("{} {}", text("token"), text("name")),
@@ -208,6 +234,10 @@ fn spell(arguments: &Value, between: &str) -> String {
 #[case("RL.REFUND k 1", &["k"])]
 #[case("RL.RELEASE k holder", &["k"])]
 #[case("RL.INSPECT k", &["k"])]
+#[case("RL.CHECK k policy 1", &["k"])]
+#[case("RL.OVERRIDE SET k policy BLOCK", &["k"])]
+#[case("RL.OVERRIDE GET k", &["k"])]
+#[case("RL.MULTI a POLICY p 1 b SHADOW SLIDE 1 1 1 PRECISION SHADOW FIXED 1 1 1", &["a", "b", "PRECISION"])]
 #[case("RL.PEEK k SLIDE 1 1 1 PRECISION 5", &["k"])]
 #[case("RL.MULTI a FIXED 1 1 1 b EXACT 1 1 1 c LEAK 1 1 1 1 d LEASE 1 1 h 1 e SLIDE 1 1 1", &["a", "b", "c", "d", "e"])]
 #[case("RL.MULTI a SLIDE 1 1 1 PRECISION 5 b SLIDE 1 1 1 precision 6 c FIXED 1 1 1 PEEK", &["a", "b", "c"])]

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use rstest::{fixture, rstest};
-use support::{Five, Server, ask, ask_error, basics, eventually, module};
+use support::{Five, Server, ask, ask_error};
 
 #[fixture]
 fn server() -> Server {
@@ -121,24 +121,6 @@ fn other_keys_are_refused_and_left_alone(server: Server) {
             "{call}: {error}"
         );
     }
-}
-
-#[rstest]
-#[case::unknown(&["throttle", "yes"])]
-#[case::no_value(&["throttle-compat"])]
-#[case::neither_yes_nor_no(&["throttle-compat", "maybe"])]
-fn other_module_arguments_are_refused(#[case] arguments: &[&str]) {
-    let server = Server::start_bare(&basics(), &[]);
-    let mut words = vec!["LOAD", module().to_str().unwrap()];
-    words.extend(arguments);
-    assert!(
-        server
-            .error("MODULE", &words)
-            .contains("Error loading the extension")
-    );
-    eventually("the log says why", || {
-        server.log().contains("throttle-compat yes|no")
-    });
 }
 
 #[rstest]

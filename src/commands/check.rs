@@ -7,6 +7,7 @@ use rl_core::parse;
 use super::single::{COST, FORCE, PEEK};
 use crate::check::{self, Request};
 use crate::failure::Failure;
+use crate::overrides::Applied;
 use crate::redis::{Args, Argument, Command, Context, Docs};
 use crate::reply;
 
@@ -20,7 +21,7 @@ impl Command for Check {
     const DOCS: Docs = Docs {
         summary: c"Checks and counts a call against the limits of a policy.",
         complexity: c"O(N) where N is the number of limits of the policy, at most 16",
-        since: c"0.2.0",
+        since: c"0.1.0",
         arguments: &[
             Argument::KEY,
             Argument::text(c"policy"),
@@ -33,7 +34,9 @@ impl Command for Check {
         let (cost, options) = parse::check(args.words(3))?;
         let now_us = ctx.now_us();
         let policy = args.get(2).as_bytes();
-        let request = Request::policy(ctx, args.get(1), policy, cost, now_us)?;
+        let name = args.get(1);
+        let applied = Applied::find(ctx, name, policy, cost, now_us)?;
+        let request = Request::policy(name, applied);
         let decision = check::one(ctx, &request, options, now_us)?;
         reply::indexed(ctx, &decision);
         Ok(())

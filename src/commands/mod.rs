@@ -1,5 +1,6 @@
 //! One file for each command: its name, its flags, its page in COMMAND DOCS, its syntax.
 
+pub(crate) mod audit;
 pub(crate) mod bucket;
 pub(crate) mod check;
 pub(crate) mod exact;
@@ -16,4 +17,6 @@ pub(crate) mod refund;
 pub(crate) mod release;
 mod single;
 pub(crate) mod slide;
+pub(crate) mod stats;
 pub(crate) mod throttle;
+pub(crate) mod top;

@@ -16,13 +16,13 @@ const POLICY: Argument = Argument::text(c"policy");
 impl Command for Override {
     const NAME: &'static CStr = c"RL.OVERRIDE";
     const FLAGS: &'static CStr = c"write";
-    const ACL: &'static str = "write dangerous";
+    const ACL: &'static str = "write slow dangerous";
     const FIRST_KEY: usize = 2;
     const MIN_ARGS: usize = 3;
     const DOCS: Docs = Docs {
         summary: c"Sets, shows and removes what holds for one key in place of a policy's limits.",
         complexity: c"O(N) where N is the number of overrides of the key, at most 64",
-        since: c"0.2.0",
+        since: c"0.1.0",
         arguments: &[Argument::one_of(
             c"action",
             &[

@@ -6,7 +6,7 @@ use rl_core::Error;
 use rl_core::policy::{self, MAX_JSON, Policy};
 
 use crate::failure::Failure;
-use crate::redis::{Args, Argument, Command, Context, Docs};
+use crate::redis::{Access, Args, Argument, Command, Context, Docs};
 use crate::registry;
 
 pub(crate) struct PolicySet;
@@ -17,13 +17,13 @@ impl Command for PolicySet {
     const NAME: &'static CStr = c"RL.POLICY";
     // Not a write command, or replicas could not be asked: changes are refused there by `may_change`.
     const FLAGS: &'static CStr = c"may-replicate";
-    const ACL: &'static str = "write dangerous";
-    const FIRST_KEY: usize = 0;
+    const ACL: &'static str = "write slow dangerous";
+    const ACCESS: Access = Access::Keyless;
     const MIN_ARGS: usize = 2;
     const DOCS: Docs = Docs {
         summary: c"Sets, shows, lists, saves and loads policies: limits by name.",
         complexity: c"O(1); LIST, DUMP and LOAD O(N) where N is the number of policies",
-        since: c"0.2.0",
+        since: c"0.1.0",
         arguments: &[Argument::one_of(
             c"action",
             &[
@@ -71,7 +71,7 @@ impl Command for PolicySet {
             b"DEL" => {
                 arity(args.len() == 3)?;
                 may_change(ctx)?;
-                let removed = registry::remove(ctx, args.get(2).as_bytes());
+                let removed = registry::remove(ctx, args.get(2).as_bytes())?;
                 if removed {
                     ctx.replicate_verbatim();
                 }

@@ -4,6 +4,7 @@ use std::ffi::CStr;
 
 use rl_core::{Error, parse};
 
+use crate::eyes;
 use crate::failure::Failure;
 use crate::give_back::give_back;
 use crate::redis::{Args, Argument, Command, Context, Docs};
@@ -28,6 +29,7 @@ impl Command for Refund {
         let given = give_back(ctx, args.get(1), None, |state, now_us| {
             state.refund(now_us, cost)
         })?;
+        eyes::refunded(ctx, given);
         ctx.reply_integer(given as i64);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use rl_core::{Algorithm, parse};
 
-use crate::check::{self, Request};
+use crate::check::{self, Limits, Request};
 use crate::failure::Failure;
 use crate::redis::{Args, Argument, Context};
 use crate::reply;
@@ -71,7 +71,7 @@ pub(super) fn run(ctx: &Context, args: Args, algorithm: Algorithm) -> Result<(),
 #[inline(always)]
 pub(super) fn answer(
     ctx: &Context,
-    request: &Request,
+    request: &Request<impl Limits>,
     options: parse::Options,
     now_us: u64,
 ) -> Result<(), Failure> {

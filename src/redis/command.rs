@@ -9,11 +9,12 @@ use rl_core::Error;
 use super::{Args, Context, Docs, api, docs};
 use crate::failure::Failure;
 
-/// Whether a command may change its keys.
+/// Whether a command may change its keys, or has none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
     Write,
+    Keyless,
 }
 
 /// A command, one file each under `commands/`.
@@ -23,7 +24,7 @@ pub(crate) trait Command {
     /// Categories of `ACL CAT`, where the server lets modules choose (7.2 and later).
     const ACL: &'static str;
     const ACCESS: Access = Access::Write;
-    /// The position of the first key, by which clients route; 0 for a command without keys.
+    /// The position of the first key, by which clients route.
     const FIRST_KEY: usize = 1;
     /// Fewest arguments, the name included.
     const MIN_ARGS: usize;
@@ -40,6 +41,11 @@ pub(crate) trait Command {
 
 /// Registers a command with the server.
 pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
+    // Which is the last as well.
+    let first_key = match C::ACCESS {
+        Access::Keyless => 0,
+        _ => C::FIRST_KEY as c_int,
+    };
     // SAFETY: the context is valid during the load, the strings are static, the function lives as long
     // as the module.
     unsafe {
@@ -48,9 +54,9 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
             C::NAME.as_ptr(),
             Some(entry::<C>),
             C::FLAGS.as_ptr(),
-            C::FIRST_KEY as c_int,
-            C::FIRST_KEY as c_int,
-            c_int::from(C::FIRST_KEY > 0),
+            first_key,
+            first_key,
+            first_key.min(1),
         );
         if created != REDISMODULE_OK as c_int {
             return Err(Error::Internal);

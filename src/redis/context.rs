@@ -1,6 +1,7 @@
 //! The server as a command or an event handler sees it: replies, replication, its clock and its mode.
 
 use std::ffi::{CStr, CString, c_int, c_long, c_void};
+use std::slice;
 
 use redis_module::raw::{self, *};
 
@@ -160,6 +161,83 @@ impl Context {
                 json.len(),
             )
         };
+    }
+
+    /// Of the caller; within a script, of the script.
+    pub(crate) fn client_id(&self) -> u64 {
+        // SAFETY: the context is valid.
+        unsafe { api!(RedisModule_GetClientId)(self.raw) }
+    }
+
+    /// `id=7 addr=127.0.0.1:4711 name=gw1`, as much of it as is known; of a client that is gone, the id.
+    pub(crate) fn describe_client(&self, id: u64) -> Vec<u8> {
+        let mut text = format!("id={id}").into_bytes();
+        let mut info = RedisModuleClientInfo {
+            version: REDISMODULE_CLIENTINFO_VERSION.into(),
+            flags: 0,
+            id: 0,
+            addr: [0; 46],
+            port: 0,
+            db: 0,
+        };
+        // SAFETY: the server writes one struct of the version that it says, with an address that ends with a
+        // NUL; a name is a string that is ours to free.
+        unsafe {
+            let found = api!(RedisModule_GetClientInfoById)((&raw mut info).cast(), id);
+            if found != REDISMODULE_OK as c_int {
+                return text;
+            }
+            let addr = CStr::from_ptr(info.addr.as_ptr()).to_bytes();
+            if info.flags & u64::from(REDISMODULE_CLIENTINFO_FLAG_UNIXSOCKET) != 0 {
+                text.extend_from_slice(b" addr=unixsocket");
+            } else if addr.contains(&b':') {
+                text.extend_from_slice(&[b" addr=[", addr, b"]:"].concat());
+                text.extend_from_slice(info.port.to_string().as_bytes());
+            } else if !addr.is_empty() {
+                text.extend_from_slice(&[b" addr=", addr, b":"].concat());
+                text.extend_from_slice(info.port.to_string().as_bytes());
+            }
+            if let Some(name_of) = raw::RedisModule_GetClientNameById {
+                let name = name_of(self.raw, id);
+                if !name.is_null() {
+                    let mut len = 0;
+                    let bytes = api!(RedisModule_StringPtrLen)(name, &mut len);
+                    text.extend_from_slice(b" name=");
+                    text.extend_from_slice(slice::from_raw_parts(bytes.cast(), len));
+                    api!(RedisModule_FreeString)(self.raw, name);
+                }
+            }
+        }
+        text
+    }
+
+    /// Runs a command of the server's own, which replicas and the AOF receive as well; `false` if it failed.
+    pub(crate) fn call_and_replicate(&self, command: &CStr, words: &[Vec<u8>]) -> bool {
+        let create = |word: &Vec<u8>| {
+            // SAFETY: the context is valid; the server copies the bytes.
+            unsafe { api!(RedisModule_CreateString)(self.raw, word.as_ptr().cast(), word.len()) }
+        };
+        let argv: Vec<*mut RedisModuleString> = words.iter().map(create).collect();
+        // SAFETY: the context is valid and the format matches: a vector of strings and its length. The
+        // strings and the reply are ours to free.
+        unsafe {
+            let reply = api!(RedisModule_Call)(
+                self.raw,
+                command.as_ptr(),
+                c"!v".as_ptr(),
+                argv.as_ptr(),
+                argv.len(),
+            );
+            for word in argv {
+                api!(RedisModule_FreeString)(self.raw, word);
+            }
+            if reply.is_null() {
+                return false;
+            }
+            let kind = api!(RedisModule_CallReplyType)(reply);
+            api!(RedisModule_FreeCallReply)(reply);
+            kind != REDISMODULE_REPLY_ERROR as c_int
+        }
     }
 
     fn flags(&self) -> u32 {

@@ -88,6 +88,18 @@ impl Argument {
         }
     }
 
+    /// A word and one of several behind it.
+    pub(crate) const fn choice(
+        name: &'static CStr,
+        token: &'static CStr,
+        parts: &'static [Self],
+    ) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::one_of(name, parts)
+        }
+    }
+
     pub(crate) const fn optional(self) -> Self {
         Self {
             flags: self.flags | REDISMODULE_CMD_ARG_OPTIONAL,
@@ -112,7 +124,7 @@ const VERSION: RedisModuleCommandInfoVersion = RedisModuleCommandInfoVersion {
 
 /// Where a command's keys are.
 pub(super) struct Keys {
-    /// The position of the first; 0 if there is none.
+    /// The position of the first, if there is one.
     pub(super) first: usize,
     pub(super) access: Access,
     /// Whether there may be others, of which the command must be asked.
@@ -154,18 +166,16 @@ pub(super) unsafe fn publish(
 
 /// The first key, by which clients route; and, where more follow, a sign that the command must be asked.
 fn key_specs(keys: Keys) -> [RedisModuleCommandKeySpec; 3] {
+    // SAFETY: a C struct of integers, unions of integers and pointers, for all of which zero is valid;
+    // an all-zero spec ends the list.
+    let mut specs: [RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
     let flags = match keys.access {
         Access::Read => REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS,
         Access::Write => {
             REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE
         }
+        Access::Keyless => return specs,
     };
-    // SAFETY: a C struct of integers, unions of integers and pointers, for all of which zero is valid;
-    // an all-zero spec ends the list.
-    let mut specs: [RedisModuleCommandKeySpec; 3] = unsafe { std::mem::zeroed() };
-    if keys.first == 0 {
-        return specs;
-    }
     specs[0].flags = u64::from(flags);
     specs[0].begin_search_type = RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX;
     specs[0].bs.index.pos = keys.first as c_int;

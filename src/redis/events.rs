@@ -95,7 +95,8 @@ unsafe extern "C" fn on_loading(
         // SAFETY: the server passes a valid context.
         let ctx = unsafe { Context::new(ctx) };
         if let Some(loading) = Loading::of(event.id, sub_event) {
-            registry::on_loading(&ctx, loading);
+            let followed = registry::on_loading(&ctx, loading);
+            debug_assert!(followed.is_ok(), "nothing looks at the registry meanwhile");
         }
     });
 }

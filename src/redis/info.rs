@@ -32,7 +32,11 @@ pub(crate) fn register_info(ctx: &Context) {
     unsafe { api!(RedisModule_RegisterInfoFunc)(ctx.raw, Some(handle)) };
 }
 
-unsafe extern "C" fn handle(ctx: *mut RedisModuleInfoCtx, _for_crash_report: c_int) {
+unsafe extern "C" fn handle(ctx: *mut RedisModuleInfoCtx, for_crash_report: c_int) {
+    // Any thread may crash, at any moment: no time to look around.
+    if for_crash_report != 0 {
+        return;
+    }
     shield((), || {
         // SAFETY: the context is valid while the handler runs. A section without a name of its own is
         // called after the module.

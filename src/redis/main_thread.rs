@@ -1,21 +1,39 @@
-//! What only the server's own thread touches.
+//! State of the module that lives as long as the server does.
 
-use super::Context;
+use std::cell::RefCell;
 
-/// A value for the thread that runs commands and events. A [`Context`] is the proof of being on it: the
-/// server passes one only there, or while that thread waits, and it cannot be sent to another.
-pub(crate) struct MainThread<T>(T);
+use super::config::Setting;
+use super::{Context, Info};
 
-// SAFETY: the value is reached only by `get`, which takes a Context; so never by two threads at once.
+/// Proof of being called by the server on its main thread, where it runs every command, event, INFO and
+/// CONFIG. (Values are freed on other threads as well, without such a proof.)
+pub(crate) trait OnMainThread {}
+
+impl OnMainThread for Context {}
+impl OnMainThread for Info {}
+impl OnMainThread for Setting {}
+
+/// Reached only with a proof of being on the main thread.
+pub(crate) struct MainThread<T>(RefCell<T>);
+
+// SAFETY: one thread alone reaches the content, see `OnMainThread`.
 unsafe impl<T> Sync for MainThread<T> {}
 
 impl<T> MainThread<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Self(value)
+    pub(crate) const fn new(content: T) -> Self {
+        Self(RefCell::new(content))
     }
 
-    #[inline]
-    pub(crate) fn get(&self, _ctx: &Context) -> &T {
-        &self.0
+    /// `None` from within itself: `body` must not call what leads back here.
+    #[inline(always)]
+    pub(crate) fn with<R>(
+        &self,
+        _proof: &impl OnMainThread,
+        body: impl FnOnce(&mut T) -> R,
+    ) -> Option<R> {
+        match self.0.try_borrow_mut() {
+            Ok(mut content) => Some(body(&mut content)),
+            Err(_) => None,
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod aux;
 mod command;
+mod config;
 mod context;
 mod datatype;
 mod docs;
@@ -16,13 +17,14 @@ mod string;
 mod words;
 
 pub(crate) use command::{Access, Command, add_acl_category, register};
+pub(crate) use config::register_settings;
 pub(crate) use context::Context;
 pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
 pub(crate) use events::{Event, Loading, subscribe, subscribe_to_loading};
 pub(crate) use info::{Info, register_info};
 pub(crate) use key::Key;
-pub(crate) use main_thread::MainThread;
+pub(crate) use main_thread::{MainThread, OnMainThread};
 pub(crate) use override_type::overrides_held;
 pub(crate) use string::{Arg, Args, OwnedName};
 

@@ -1,5 +1,7 @@
 //! The list of algorithms, and the dispatch to their files.
 
+use std::fmt;
+
 use crate::encoding::{Blob, Encoded, Fields};
 use crate::inspect::Field;
 use crate::{Error, Mode, Outcome};
@@ -133,6 +135,15 @@ macro_rules! algorithms {
                         Ok(outcome.map(Next::$live))
                     })+
                     _ => Err(Error::WrongAlgorithm),
+                }
+            }
+        }
+
+        impl fmt::Display for Limit<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self {
+                    $(Self::$word(limit) => limit.fmt(f),)+
+                    $(Self::$live(limit) => limit.fmt(f),)+
                 }
             }
         }
@@ -316,6 +327,27 @@ impl Limit<'_> {
             }
             Self::Lease(_) => return Err(Error::WrongAlgorithm),
         })
+    }
+}
+
+impl<'a> Limit<'a> {
+    /// The limit to keep for longer than the call, and what it borrowed from it: a lease's holder.
+    #[must_use]
+    pub fn detached(&self) -> (Limit<'static>, &'a [u8]) {
+        let limit = match self {
+            Self::Slide(limit) => Limit::Slide(*limit),
+            Self::Bucket(limit) => Limit::Bucket(*limit),
+            Self::Fixed(limit) => Limit::Fixed(*limit),
+            Self::Leak(limit) => Limit::Leak(*limit),
+            Self::Exact(limit) => Limit::Exact(*limit),
+            Self::Lease(limit) => {
+                let (limit, holder) = limit.detached();
+                return (Limit::Lease(limit), holder);
+            }
+            // Of a policy's limits, one decides: that is the one to keep.
+            Self::Group(_) => Limit::Group(group::Limit::none()),
+        };
+        (limit, &[])
     }
 }
 

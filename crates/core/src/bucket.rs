@@ -4,8 +4,11 @@
 //! exactly `refill` parts and one token is exactly `period` parts, so nothing is ever rounded however
 //! often a key is touched.
 
+use std::fmt;
+
 use crate::bounds::{self, MAX_TIME_US, MAX_USAGE};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
+use crate::duration::Duration;
 use crate::encoding::{EXTRA_BITS, Encoded, Fields, LOW_BITS};
 use crate::inspect::Field;
 use crate::math::{div_ceil, mul_div_ceil, to_u64};
@@ -51,7 +54,6 @@ impl Limit {
         Shape {
             amounts: [Some(self.capacity), Some(self.refill)],
             span_us: self.period_us,
-            precision: 1,
         }
     }
 
@@ -76,6 +78,11 @@ impl Limit {
         })
     }
 
+    pub(crate) fn write_parameters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let period = Duration::from_us(self.period_us);
+        write!(f, "{} {} {period}", self.capacity, self.refill)
+    }
+
     /// What a key owes at `now`, in parts.
     pub(crate) fn owed(&self, stored: &State, now_us: u64) -> u128 {
         // A clock that stepped back drains nothing: the debt counts as incurred now.
@@ -91,6 +98,13 @@ impl Limit {
     /// Time until `parts` have flowed back.
     pub(crate) fn drain_us(&self, parts: u128) -> u128 {
         div_ceil(parts, self.refill)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME} ")?;
+        self.write_parameters(f)
     }
 }
 

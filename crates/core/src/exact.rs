@@ -3,8 +3,11 @@
 //! Units taken at `t` count until `t + window`, not included. The log that it keeps is changed in place, so
 //! a call costs the same however long the log is, and replicas follow step by step.
 
+use std::fmt;
+
 use crate::bounds::{self, MAX_PERIOD_MS, MAX_TIME_US};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms, wait_ms};
+use crate::duration::Duration;
 use crate::encoding::{Blob, varint};
 use crate::inspect::Field;
 use crate::log::Log;
@@ -41,7 +44,6 @@ impl Limit {
         Shape {
             amounts: [Some(self.limit), None],
             span_us: self.window_us,
-            precision: 1,
         }
     }
 
@@ -65,6 +67,13 @@ fn loggable(limit: u64) -> Result<u64, Error> {
         Ok(limit)
     } else {
         Err(Error::LogLimit)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = Duration::from_us(self.window_us);
+        write!(f, "{NAME} {} {window}", self.limit)
     }
 }
 

@@ -1,7 +1,10 @@
 //! Fixed windows, aligned to the Unix epoch: a window of a day turns at 00:00 UTC.
 
+use std::fmt;
+
 use crate::bounds::{self, MAX_TIME_US, MAX_USAGE};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, ceil_ms};
+use crate::duration::Duration;
 use crate::encoding::{Encoded, Fields, LOW_BITS};
 use crate::inspect::Field;
 use crate::shape::{Scale, Shape};
@@ -32,7 +35,6 @@ impl Limit {
         Shape {
             amounts: [Some(self.limit), None],
             span_us: self.window_us,
-            precision: 1,
         }
     }
 
@@ -48,6 +50,13 @@ impl Limit {
             limit: parse::count(words.next(), Error::Limit)?,
             window_us: parse::duration_us(words.next(), Error::Window)?,
         })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = Duration::from_us(self.window_us);
+        write!(f, "{NAME} {} {window}", self.limit)
     }
 }
 

@@ -3,6 +3,8 @@
 //! A member's state is kept in its packed form where it has one: three such members need no memory of
 //! their own. Logs are kept as they are, and changed step by step.
 
+use std::fmt;
+
 use smallvec::SmallVec;
 
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome};
@@ -57,6 +59,10 @@ impl<'a> Limit<'a> {
         Ok(Self { rules })
     }
 
+    pub(crate) const fn none() -> Self {
+        Self { rules: &[] }
+    }
+
     /// Policies are known by name, to whoever keeps them.
     pub(crate) fn parse(_words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Err(Error::UnknownAlgorithm)
@@ -87,6 +93,13 @@ impl<'a> Limit<'a> {
             .iter()
             .any(|member| *member != Member::Empty)
             .then(|| State::of(self.fixed(), members))
+    }
+}
+
+impl fmt::Display for Limit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(NAME)?;
+        self.rules.iter().try_for_each(|rule| write!(f, " {rule}"))
     }
 }
 

@@ -3,6 +3,8 @@
 //!
 //! The queue is what a [`bucket`] calls its debt; only the answer differs.
 
+use std::fmt;
+
 use crate::bounds::MAX_TIME_US;
 use crate::decision::{Mode, Outcome, wait_ms};
 use crate::encoding::{Encoded, Fields};
@@ -36,6 +38,13 @@ impl Limit {
 
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         bucket::Limit::parse(words).map(Self).map_err(name_the_rate)
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME} ")?;
+        self.0.write_parameters(f)
     }
 }
 

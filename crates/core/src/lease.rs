@@ -3,8 +3,11 @@
 //! The list is kept in the order of expiry and changed in place; replicas follow step by step. It is short
 //! (at most 10 000 holders), so it is searched from end to end: some tens of microseconds at worst.
 
+use std::fmt;
+
 use crate::bounds::{self, MAX_TIME_US, MAX_USAGE};
 use crate::decision::{Decision, Expiry, Mode, NEVER, Outcome, wait_ms};
+use crate::duration::Duration;
 use crate::encoding::{Blob, varint};
 use crate::inspect::{Field, Shown};
 use crate::{Error, parse};
@@ -44,6 +47,27 @@ impl<'a> Limit<'a> {
             ttl_us: parse::duration_us(words.next(), Error::Ttl)?,
             holder: name(words.next().ok_or(Error::IncompleteSpec)?)?,
         })
+    }
+
+    /// The same for nobody, and the holder.
+    pub(crate) fn detached(&self) -> (Limit<'static>, &'a [u8]) {
+        let limit = Limit {
+            holder: &[],
+            limit: self.limit,
+            ttl_us: self.ttl_us,
+        };
+        (limit, self.holder)
+    }
+}
+
+impl fmt::Display for Limit<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ttl = Duration::from_us(self.ttl_us);
+        write!(f, "{NAME} {} {ttl}", self.limit)?;
+        match self.holder {
+            [] => Ok(()),
+            holder => write!(f, " {}", holder.escape_ascii()),
+        }
     }
 }
 

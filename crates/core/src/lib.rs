@@ -28,6 +28,7 @@ mod algorithm;
 mod bounds;
 pub mod bucket;
 mod decision;
+mod duration;
 mod encoding;
 mod error;
 pub mod exact;
@@ -43,6 +44,8 @@ pub mod parse;
 pub mod policy;
 mod shape;
 pub mod slide;
+mod tally;
+mod top;
 
 pub use algorithm::{Algorithm, Limit, Next, Return, State};
 pub use bounds::{MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS};
@@ -51,3 +54,5 @@ pub use encoding::{Blob, ENCODING_VERSION, Encoded, HEAD_WORDS, MAX_WORDS, store
 pub use error::Error;
 pub use inspect::{Field, Shown};
 pub use shape::{MAX_SCALE, Scale};
+pub use tally::{Counted, Tally};
+pub use top::{By, Hot, MAX_NAME, Top};

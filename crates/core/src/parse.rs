@@ -61,7 +61,7 @@ pub enum By<'a> {
 
 impl<'a> Ask<'a> {
     /// `[SHADOW] spec`, or `[SHADOW] POLICY name cost`.
-    #[inline]
+    #[inline(always)]
     pub fn parse(words: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
         let mut word = words.next();
         let shadow = word.is_some_and(is_shadow);

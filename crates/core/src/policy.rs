@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -122,7 +124,7 @@ fn rule<'a>(
 /// Canonical: `SLIDE 100 1m COST 1`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.limit.fmt(f)?;
+        write!(f, "{}", self.limit)?;
         match self.cost {
             Some(cost) => write!(f, " COST {cost}"),
             None => Ok(()),
@@ -197,6 +199,27 @@ struct File {
     policies: Named,
 }
 
+/// Read from an object only: by itself, serde takes a list of the fields' values as well.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Fields<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<M: MapAccess<'de>>(self, map: M) -> Result<Self::Value, M::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+        from.deserialize_map(Fields(PhantomData))
+    }
+}
+
 struct Named(BTreeMap<String, Entry>);
 
 #[derive(Deserialize, Serialize)]
@@ -232,7 +255,8 @@ impl<'de> Deserialize<'de> for Named {
                     let explain = |why: &dyn fmt::Display| {
                         de::Error::custom(format_args!("policy {}: {why}", printable(&name)))
                     };
-                    let entry = map.next_value::<Entry>().map_err(|error| explain(&error))?;
+                    let entry = map.next_value::<Object<Entry>>();
+                    let Object(entry) = entry.map_err(|error| explain(&error))?;
                     if named.contains_key(&name) {
                         return Err(explain(&"its name comes twice"));
                     }
@@ -253,8 +277,10 @@ fn printable(name: &str) -> String {
 /// Reads a whole set. The error says which policy is wrong, and why.
 pub fn from_json(text: &[u8]) -> Result<Vec<(Box<str>, Policy)>, String> {
     let reason = |error: Error| error.message().trim_start_matches("ERR ");
-    let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    let policies = file.policies.0;
+    let file = serde_json::from_slice(text).map_err(|error| error.to_string());
+    let Object(File {
+        policies: Named(policies),
+    }) = file?;
     if policies.len() > MAX_POLICIES {
         return Err(reason(Error::TooManyPolicies).to_owned());
     }

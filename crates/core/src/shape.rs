@@ -1,14 +1,13 @@
-//! A limit's numbers as a person writes them: its canonical text, and what scaling does to them.
+//! A limit's numbers, and what scaling does to them.
 
 use std::fmt;
 
 use crate::{Error, Limit, MAX_COUNT};
 
-/// What all limits of a policy have: one or two amounts, a window or period, and a precision.
+/// What all limits of a policy have: one or two amounts, and a window or period.
 pub(crate) struct Shape {
     pub(crate) amounts: [Option<u64>; 2],
     pub(crate) span_us: u64,
-    pub(crate) precision: u8,
 }
 
 /// Largest numerator or denominator of a [`Scale`].
@@ -82,43 +81,5 @@ impl Limit<'_> {
             Self::Exact(limit) => Self::Exact(limit.scaled(by)),
             other => other,
         }
-    }
-}
-
-/// Canonical: `SLIDE 100 1m`, `BUCKET 200 1000 90s`, `SLIDE 100 1h PRECISION 6`.
-impl fmt::Display for Limit<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.algorithm().name())?;
-        let Some(shape) = self.shape() else {
-            return Ok(());
-        };
-        for amount in shape.amounts.into_iter().flatten() {
-            write!(f, " {amount}")?;
-        }
-        write!(f, " {}", Duration(shape.span_us))?;
-        if shape.precision > 1 {
-            write!(f, " PRECISION {}", shape.precision)?;
-        }
-        Ok(())
-    }
-}
-
-/// In the largest unit that divides it.
-struct Duration(u64);
-
-impl fmt::Display for Duration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] = [
-            (86_400_000, "d"),
-            (3_600_000, "h"),
-            (60_000, "m"),
-            (1000, "s"),
-        ];
-        let ms = self.0 / 1000;
-        let unit = UNITS
-            .iter()
-            .find(|(unit_ms, _)| ms.is_multiple_of(*unit_ms));
-        let (unit_ms, name) = unit.copied().unwrap_or((1, "ms"));
-        write!(f, "{}{name}", ms / unit_ms)
     }
 }

@@ -6,7 +6,7 @@ mod key;
 
 use key::{bucket, exact, fixed, leak, lease, parts, slide};
 use proptest::prelude::*;
-use rl_core::parse::{self, MAX_LIMITS, Options, Spec};
+use rl_core::parse::{self, Ask, By, MAX_LIMITS, Options, Spec};
 use rl_core::{Algorithm, Error, Limit, MAX_COUNT, MAX_PERIOD_MS};
 
 const PEEK: Options = options(true, false);
@@ -41,11 +41,62 @@ type Multi<'a> = Result<(Vec<(usize, Spec<'a>)>, Options), Error>;
 
 fn multi<'a>(words: &[&'a [u8]]) -> Multi<'a> {
     let mut specs = Vec::new();
-    let options = parse::multi(words.iter().copied(), |position, spec| {
-        specs.push((position, spec));
+    let options = parse::multi(words.iter().copied(), |position, ask| {
+        specs.push((position, spec_of(ask)));
         Ok(())
     })?;
     Ok((specs, options))
+}
+
+/// A policy stands for a limit of none.
+fn spec_of(ask: Ask<'_>) -> Spec<'_> {
+    match ask.by {
+        By::Spec(spec) => spec,
+        By::Policy { cost, .. } => spec(slide(0, 1000), cost),
+    }
+}
+
+#[test]
+fn a_limit_may_come_from_a_policy_and_be_a_shadow() {
+    let line =
+        "a POLICY pro 5 b SHADOW SLIDE 1 1 1 c shadow policy x 0 SHADOW POLICY SHADOW 1 PEEK";
+    let mut asked = Vec::new();
+    let all = words(line);
+    let options = parse::multi(all.iter().copied(), |position, ask| {
+        asked.push((position, ask.shadow, matches!(ask.by, By::Policy { .. })));
+        Ok(())
+    });
+    assert_eq!(options, Ok(PEEK));
+    let expected = [
+        (0, false, true),
+        (4, true, false),
+        (10, true, true),
+        (15, false, true),
+    ];
+    assert_eq!(asked, expected);
+    assert_eq!(multi_keys(&all), [0, 4, 10, 15]);
+    for (line, error) in [
+        ("a POLICY", Error::IncompleteSpec),
+        ("a POLICY pro", Error::IncompleteSpec),
+        ("a POLICY pro x", Error::Cost),
+        ("a SHADOW", Error::UnknownAlgorithm),
+        ("a SHADOW SHADOW SLIDE 1 1 1", Error::UnknownAlgorithm),
+    ] {
+        assert_eq!(multi(&words(line)), Err(error), "{line}");
+    }
+}
+
+#[test]
+fn a_check_takes_a_cost_and_one_option() {
+    let check = |line| parse::check(words(line).into_iter().skip(1));
+    assert_eq!(check("x"), Ok((1, NONE)));
+    assert_eq!(check("x 7"), Ok((7, NONE)));
+    assert_eq!(check("x 7 peek"), Ok((7, PEEK)));
+    assert_eq!(check("x FORCE"), Ok((1, FORCE)));
+    assert_eq!(check("x 7 8"), Err(Error::UnknownOption));
+    assert_eq!(check("x PEEK 8"), Err(Error::UnknownOption));
+    assert_eq!(check("x seven"), Err(Error::Cost));
+    assert_eq!(check("x 1 PEEK FORCE"), Err(Error::ExclusiveOptions));
 }
 
 fn multi_keys(words: &[&[u8]]) -> Vec<usize> {
@@ -540,4 +591,26 @@ proptest! {
             prop_assert!((1000..=MAX_PERIOD_MS * 1000).contains(&us) && us % 1000 == 0);
         }
     }
+}
+
+#[test]
+fn limits_are_shown_as_they_are_best_written() {
+    for (line, shown) in [
+        ("SLIDE 100 60 1", "SLIDE 100 1m"),
+        ("slide 100 90s 1 PRECISION 1", "SLIDE 100 90s"),
+        ("SLIDE 100 24h 1 PRECISION 10", "SLIDE 100 1d PRECISION 10"),
+        ("BUCKET 200 1000 120m 5", "BUCKET 200 1000 2h"),
+        ("FIXED 0 1500ms 1", "FIXED 0 1500ms"),
+        ("EXACT 5 36h 1", "EXACT 5 36h"),
+        ("LEAK 3 2 500ms 1", "LEAK 3 2 500ms"),
+        ("LEASE 5 30 job:1 1", "LEASE 5 30s job:1"),
+    ] {
+        let limit = Spec::parse(&mut words(line).into_iter()).unwrap().limit;
+        assert_eq!(limit.to_string(), shown);
+        let (kept, holder) = limit.detached();
+        let holder = String::from_utf8_lossy(holder);
+        assert_eq!(format!("{kept} {holder}").trim_end(), shown);
+    }
+    let limit = lease(5, 1000, b"\0 \xff");
+    assert_eq!(limit.to_string(), "LEASE 5 1s \\x00 \\xff");
 }

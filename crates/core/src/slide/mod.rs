@@ -6,8 +6,11 @@
 mod pair;
 mod parts;
 
+use std::fmt;
+
 use crate::bounds::{self, MAX_USAGE};
 use crate::decision::{Mode, Outcome};
+use crate::duration::Duration;
 use crate::encoding::{Encoded, Fields};
 use crate::inspect::Field;
 use crate::shape::{Scale, Shape};
@@ -54,7 +57,6 @@ impl Limit {
         Shape {
             amounts: [Some(self.limit), None],
             span_us: self.window_us,
-            precision: self.precision,
         }
     }
 
@@ -71,6 +73,17 @@ impl Limit {
             window_us: parse::duration_us(words.next(), Error::Window)?,
             precision: 1,
         })
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let window = Duration::from_us(self.window_us);
+        write!(f, "{NAME} {} {window}", self.limit)?;
+        match self.precision {
+            1 => Ok(()),
+            precision => write!(f, " PRECISION {precision}"),
+        }
     }
 }
 

@@ -1,0 +1,800 @@
+//! Limits by name: a change holds for the next call, keeps usage, and goes wherever the data goes.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use redis::{Connection, Value};
+use rstest::{fixture, rstest};
+use support::clock::{Frozen, NOON_US};
+use support::{Five, Multi, Random, Server, ask, ask_error, eventually, try_ask};
+
+/// The five integers and the index of the deciding limit.
+type Six = (i64, i64, i64, i64, i64, i64);
+
+#[fixture]
+fn server() -> Server {
+    Server::start()
+}
+
+fn ok(con: &mut Connection, line: &str) {
+    assert_eq!(ask::<String>(con, line), "OK", "{line}");
+}
+
+/// Sends words that may hold spaces.
+fn load(con: &mut Connection, json: &str) -> redis::RedisResult<i64> {
+    redis::cmd("RL.POLICY").arg("LOAD").arg(json).query(con)
+}
+
+#[rstest]
+fn a_policy_is_set_shown_listed_and_deleted(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET free SLIDE 100 60");
+    ok(
+        &mut con,
+        "rl.policy set llm slide 60 1m cost 1 SLIDE 90000 60s SHADOW NOTE tokens",
+    );
+    let shown: Vec<Value> = ask(&mut con, "RL.POLICY GET llm");
+    let text = |text: &str| Value::BulkString(text.into());
+    let expected = vec![
+        text("name"),
+        text("llm"),
+        text("limits"),
+        Value::Array(vec![text("SLIDE 60 1m COST 1"), text("SLIDE 90000 1m")]),
+        text("shadow"),
+        Value::Int(1),
+        text("note"),
+        text("tokens"),
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(ask::<Value>(&mut con, "RL.POLICY GET none"), Value::Nil);
+    assert_eq!(
+        ask::<Vec<String>>(&mut con, "RL.POLICY LIST"),
+        ["free", "llm"]
+    );
+    assert_eq!(ask::<Vec<String>>(&mut con, "RL.POLICY LIST l"), ["llm"]);
+    assert_eq!(ask::<i64>(&mut con, "RL.POLICY DEL llm"), 1);
+    assert_eq!(ask::<i64>(&mut con, "RL.POLICY DEL llm"), 0);
+    assert_eq!(server.info_number("rl", "rl_policies"), 1);
+    let dump: String = ask(&mut con, "RL.POLICY DUMP");
+    let json: serde_json::Value = serde_json::from_str(&dump).unwrap();
+    assert_eq!(json["policies"]["free"]["limits"][0], "SLIDE 100 1m");
+    assert_eq!(
+        load(
+            &mut con,
+            r#"{"policies":{"a":{"limits":["FIXED 1 1d"]},"b":{"limits":["FIXED 2 1d"]}}}"#
+        ),
+        Ok(2)
+    );
+    assert_eq!(ask::<Vec<String>>(&mut con, "RL.POLICY LIST"), ["a", "b"]);
+    let refused = load(
+        &mut con,
+        r#"{"policies":{"c":{"limits":["FIXED 1 1d"]},"d":{"limits":["FIXED x 1d"]}}}"#,
+    );
+    let error = refused.unwrap_err().to_string();
+    assert!(
+        error.contains("policy d: limit must be an integer"),
+        "{error}"
+    );
+    assert_eq!(
+        ask::<Vec<String>>(&mut con, "RL.POLICY LIST"),
+        ["a", "b"],
+        "all or nothing"
+    );
+    ok(&mut con, "FLUSHALL");
+    assert_eq!(ask::<Vec<String>>(&mut con, "RL.POLICY LIST"), ["a", "b"]);
+    assert_eq!(load(&mut con, &dump), Ok(1));
+}
+
+#[rstest]
+fn an_unknown_policy_counts_nothing(server: Server) {
+    let mut con = server.connect();
+    for line in [
+        "RL.CHECK k none",
+        "RL.CHECK k none 5 FORCE",
+        "RL.PEEK k POLICY none 1",
+        "RL.MULTI a SLIDE 5 1h 1 k POLICY none 1",
+        "RL.OVERRIDE SET k none BLOCK",
+    ] {
+        assert_eq!(ask_error(&mut con, line), "ERR no such policy", "{line}");
+    }
+    assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
+    assert_eq!(
+        server.info_number("persistence", "rdb_changes_since_last_save"),
+        0
+    );
+}
+
+#[rstest]
+fn a_policy_of_one_limit_is_that_limit(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET free SLIDE 5 1h");
+    let six: Six = ask(&mut con, "RL.CHECK k free 2");
+    assert_eq!((six.0, six.1, six.2, six.3, six.5), (1, 5, 3, 0, 0));
+    assert_eq!(ask::<String>(&mut con, "TYPE k"), "rl-slide-");
+    // The same key by the inline command, and by the policy again.
+    assert_eq!(ask::<Five>(&mut con, "RL.SLIDE k 5 1h").2, 2);
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 9 PEEK").3, -1);
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 2").2, 0);
+    let denied: Six = ask(&mut con, "RL.CHECK k free");
+    assert_eq!((denied.0, denied.5), (0, 0));
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 4 FORCE").0, 1);
+    ok(&mut con, "RL.POLICY SET fixed SLIDE 5 1h COST 2");
+    assert_eq!(
+        ask::<Six>(&mut con, "RL.CHECK f fixed 4").2,
+        3,
+        "the limit fixes its cost"
+    );
+    assert_eq!(
+        ask::<Six>(&mut con, "RL.CHECK f fixed 0").2,
+        3,
+        "a cost of 0 reports"
+    );
+}
+
+#[rstest]
+fn several_limits_are_one_key_and_all_must_allow(server: Server) {
+    let mut con = server.connect();
+    ok(
+        &mut con,
+        "RL.POLICY SET pro SLIDE 4 1m SLIDE 6 1h BUCKET 9 1 1d",
+    );
+    let six: Six = ask(&mut con, "RL.CHECK k pro 3");
+    assert_eq!((six.0, six.1, six.2, six.5), (1, 4, 1, 0));
+    assert_eq!(ask::<String>(&mut con, "TYPE k"), "rl-policy");
+    let digest = server.digest("k");
+    let denied: Six = ask(&mut con, "RL.CHECK k pro 2");
+    assert_eq!((denied.0, denied.1, denied.2, denied.5), (0, 4, 1, 0));
+    assert!(denied.3 > 0);
+    // The longest wait decides: the hour's is longer than the minute's, never is the longest.
+    let denied: Six = ask(&mut con, "RL.CHECK k pro 4");
+    assert_eq!((denied.0, denied.5), (0, 1));
+    let denied: Six = ask(&mut con, "RL.CHECK k pro 5");
+    assert_eq!((denied.3, denied.5), (-1, 0));
+    assert_eq!(server.digest("k"), digest, "a denial writes nothing");
+    assert_eq!(
+        ask_error(&mut con, "RL.SLIDE k 4 1m"),
+        "WRONGTYPE the key holds a POLICY limit and the call is for SLIDE: use another key, or DEL this one"
+    );
+    ok(&mut con, "SET text x");
+    let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
+    assert_eq!(ask_error(&mut con, "RL.CHECK text pro"), wrong);
+    let _: Five = ask(&mut con, "RL.LEASE lease 5 1h me");
+    assert!(
+        ask_error(&mut con, "RL.CHECK lease pro")
+            .contains("holds a LEASE limit and the call is for POLICY")
+    );
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 2"), 2);
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k pro 0").2, 3);
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 99"), 1);
+    assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0, "nothing is left of it");
+}
+
+#[rstest]
+fn a_refund_is_for_limits_whose_cost_the_call_brings(server: Server) {
+    let mut con = server.connect();
+    ok(
+        &mut con,
+        "RL.POLICY SET llm SLIDE 3 1h COST 1 SLIDE 1000 1h",
+    );
+    for _ in 0..3 {
+        assert_eq!(ask::<Six>(&mut con, "RL.CHECK k llm 100").0, 1);
+    }
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 250"), 250);
+    let denied: Six = ask(&mut con, "RL.CHECK k llm 1");
+    assert_eq!(
+        (denied.0, denied.5),
+        (0, 0),
+        "three requests stay three requests"
+    );
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 100"), 50);
+}
+
+#[rstest]
+fn usage_is_kept_when_a_policy_changes(server: Server) {
+    let mut con = server.connect();
+    let remaining =
+        |con: &mut Connection, key: &str| ask::<Six>(con, &format!("RL.CHECK {key} p 0")).2;
+    ok(&mut con, "RL.POLICY SET p SLIDE 10 1h");
+    for key in ["a", "b"] {
+        assert_eq!(ask::<Six>(&mut con, &format!("RL.CHECK {key} p 4")).2, 6);
+    }
+    ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
+    assert_eq!(remaining(&mut con, "a"), 16, "at the next call");
+    // From one limit to several and back.
+    ok(&mut con, "RL.POLICY SET p SLIDE 9 1d SLIDE 20 1h");
+    assert_eq!(
+        ask::<Six>(&mut con, "RL.CHECK a p 1").2,
+        8,
+        "the day begins"
+    );
+    assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-policy");
+    assert_eq!(
+        ask::<String>(&mut con, "TYPE b"),
+        "rl-slide-",
+        "a key changes when it is used"
+    );
+    ok(&mut con, "RL.POLICY SET p SLIDE 20 1h SLIDE 9 1d");
+    assert_eq!(
+        ask::<Six>(&mut con, "RL.CHECK a p 1").2,
+        7,
+        "in another order"
+    );
+    ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 13);
+    assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-slide-");
+    assert_eq!(ask::<Five>(&mut con, "RL.SLIDE a 20 1h 0").2, 13);
+    assert!(ask::<i64>(&mut con, "PTTL a") > 0);
+    // A denial does not even convert.
+    ok(&mut con, "RL.POLICY SET p SLIDE 2 1h SLIDE 1 1d");
+    let digest = server.digest("a");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").0, 0);
+    assert_eq!(server.digest("a"), digest);
+    // Another algorithm: usage starts fresh.
+    ok(&mut con, "RL.POLICY SET p BUCKET 10 1 1h");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 9);
+    assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-bucket");
+    ok(&mut con, "RL.POLICY SET p EXACT 10 1h EXACT 50 1d");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 3").2, 7);
+    ok(&mut con, "RL.POLICY SET p EXACT 50 1d");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 46);
+    assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-exact-");
+}
+
+/// A policy of k limits on one key decides like RL.MULTI on k keys, at every moment.
+#[rstest]
+fn a_policy_decides_like_as_many_keys() {
+    let frozen = Frozen::start();
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let mut con = frozen.server.connect();
+    let mut random = Random(0x5eed_cafe);
+    let mut now_us = NOON_US;
+    for round in 0..30 {
+        let limits: Vec<String> = (0..2 + random.below(4))
+            .map(|_| {
+                let (limit, s) = (1 + random.below(12), 1 + random.below(9));
+                match random.below(5) {
+                    0 => format!("SLIDE {limit} {s}"),
+                    1 => format!("BUCKET {limit} {} {s}", 1 + random.below(9)),
+                    2 => format!("FIXED {limit} {s}"),
+                    3 => format!("EXACT {limit} {s}"),
+                    _ => format!("LEAK {limit} {} {s}", 1 + random.below(9)),
+                }
+            })
+            .collect();
+        ok(&mut con, &format!("RL.POLICY SET p {}", limits.join(" ")));
+        for _ in 0..40 {
+            now_us += random.below(3) * 700_000;
+            frozen.set(now_us);
+            let cost = random.below(5);
+            let option = [" FORCE", " PEEK", "", "", "", ""][random.below(6) as usize];
+            let each = limits.iter().enumerate();
+            let each = each.map(|(n, limit)| format!(" {round}:{n} {limit} {cost}"));
+            let multi = format!("RL.MULTI{}{option}", each.collect::<String>());
+            let (allowed, retry_ms, answers): Multi = ask(&mut con, &multi);
+            let six: Six = ask(&mut con, &format!("RL.CHECK {round} p {cost}{option}"));
+            let what = format!("{limits:?} {cost}{option}");
+            assert_eq!(six.0, allowed, "{what}");
+            let decided = answers[six.5 as usize];
+            assert_eq!((six.0, six.1, six.2, six.3, six.4), decided, "{what}");
+            if allowed == 1 {
+                assert_eq!(
+                    six.2,
+                    answers.iter().map(|five| five.2).min().unwrap(),
+                    "{what}"
+                );
+            } else {
+                assert_eq!(six.3, retry_ms, "{what}");
+            }
+        }
+    }
+}
+
+/// Two limits are always changed together: their sum tells whether a call saw half of a change.
+#[rstest]
+fn no_call_sees_half_of_a_change(server: Server) {
+    let stop = AtomicBool::new(false);
+    ok(
+        &mut server.connect(),
+        "RL.POLICY SET p FIXED 1000000 1h FIXED 1000001 1d",
+    );
+    thread::scope(|scope| {
+        let seen: Vec<_> = (0..3)
+            .map(|n| {
+                let (stop, server) = (&stop, &server);
+                scope.spawn(move || {
+                    let mut con = server.connect();
+                    let (mut calls, mut pairs) = (0, std::collections::HashSet::new());
+                    while !stop.load(Relaxed) {
+                        let six: Six = ask(&mut con, &format!("RL.CHECK k{n} p"));
+                        let shown: Vec<Value> = ask(&mut con, "RL.POLICY GET p");
+                        let Value::Array(limits) = &shown[3] else {
+                            panic!("{shown:?}")
+                        };
+                        let amount = |value: &Value| -> i64 {
+                            let text: String = redis::from_redis_value(value.clone()).unwrap();
+                            text.split(' ').nth(1).unwrap().parse().unwrap()
+                        };
+                        assert_eq!(amount(&limits[1]), amount(&limits[0]) + 1, "half a change");
+                        assert_eq!((six.0, six.5), (1, 0), "the smaller one decides");
+                        calls += 1;
+                        pairs.insert(six.1);
+                    }
+                    (calls, pairs.len())
+                })
+            })
+            .collect();
+        let mut con = server.connect();
+        for n in 0..3000 {
+            let least = 1_000_000 + 2 * n;
+            if n % 2 == 0 {
+                ok(
+                    &mut con,
+                    &format!("RL.POLICY SET p FIXED {least} 1h FIXED {} 1d", least + 1),
+                );
+            } else {
+                let json = format!(
+                    r#"{{"policies":{{"p":{{"limits":["FIXED {least} 1h","FIXED {} 1d"]}}}}}}"#,
+                    least + 1
+                );
+                assert_eq!(load(&mut con, &json), Ok(1));
+            }
+        }
+        stop.store(true, Relaxed);
+        for thread in seen {
+            let (calls, changes) = thread.join().unwrap();
+            assert!(
+                calls > 100 && changes > 10,
+                "{calls} calls saw {changes} policies"
+            );
+        }
+    });
+}
+
+#[rstest]
+fn a_shadow_is_counted_and_never_enforced(server: Server) {
+    let mut con = server.connect();
+    ok(
+        &mut con,
+        "RL.POLICY SET dry SLIDE 3 1h FIXED 100 3650d SHADOW",
+    );
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k dry 2").2, 1);
+    let digest = server.digest("k");
+    let passed: Six = ask(&mut con, "RL.CHECK k dry 2");
+    assert_eq!(
+        (passed.0, passed.1, passed.2, passed.3, passed.5),
+        (1, 3, 1, 0, 0)
+    );
+    assert_eq!(
+        server.digest("k"),
+        digest,
+        "what would be denied consumes nothing"
+    );
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k dry 1").2, 0);
+    // The word before a spec does the same for one limit of a call.
+    let call = "RL.MULTI a SLIDE 2 1h 1 b SHADOW SLIDE 1 1h 1 c POLICY dry 1";
+    let left = |(allowed, wait, each): Multi| {
+        (
+            allowed,
+            wait,
+            each.iter().map(|five| (five.0, five.2)).collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(
+        left(ask(&mut con, call)),
+        (1, 0, vec![(1, 1), (1, 0), (1, 2)])
+    );
+    assert_eq!(
+        left(ask(&mut con, call)),
+        (1, 0, vec![(1, 0), (1, 0), (1, 1)])
+    );
+    // A limit that is enforced denies: nothing is spent, shadow or not.
+    let (allowed, _, each) = left(ask(&mut con, call));
+    assert_eq!((allowed, each), (0, vec![(0, 0), (1, 0), (1, 1)]));
+    let five: Five = ask(&mut con, "RL.PEEK b SHADOW SLIDE 1 1h 1");
+    assert_eq!((five.0, five.2, five.3), (1, 0, 0));
+    assert_eq!(ask::<Five>(&mut con, "RL.PEEK b SLIDE 1 1h 1").0, 0);
+}
+
+#[rstest]
+fn a_policy_is_one_limit_of_several(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 8 1d");
+    let (allowed, _, each): Multi = ask(&mut con, "RL.MULTI {u}a POLICY p 3 {u}b SLIDE 9 1h 1");
+    assert_eq!((allowed, each[0].2, each[1].2), (1, 2, 8));
+    let (allowed, _, each): Multi = ask(&mut con, "RL.MULTI {u}a POLICY p 3 {u}b SLIDE 9 1h 1");
+    assert_eq!((allowed, each[0].0, each[0].2, each[1].2), (0, 0, 2, 8));
+    assert_eq!(ask::<Five>(&mut con, "RL.PEEK {u}a POLICY p 2").2, 0);
+    assert_eq!(
+        ask::<Vec<String>>(
+            &mut con,
+            "COMMAND GETKEYS RL.MULTI a SHADOW POLICY p 1 b POLICY x 2 c SLIDE 1 1 1"
+        ),
+        ["a", "b", "c"]
+    );
+}
+
+fn names(server: &Server) -> Vec<String> {
+    server.run("RL.POLICY", &["LIST"])
+}
+
+/// Policies, usage under them, and an override.
+fn fill(server: &Server) {
+    let mut con = server.connect();
+    for line in [
+        "RL.POLICY SET one SLIDE 100 1h",
+        "RL.POLICY SET two SLIDE 60 1h COST 1 EXACT 900 1h SHADOW NOTE kept",
+        "RL.POLICY SET three SLIDE 100 1h SLIDE 1000 1d BUCKET 10000 1 1d",
+        "RL.POLICY SET gone SLIDE 1 1",
+        "RL.OVERRIDE SET k three SCALE 5 1 EX 1h NOTE vip",
+        "RL.OVERRIDE SET k one BLOCK",
+    ] {
+        ok(&mut con, line);
+    }
+    for (key, policy) in [("a", "one"), ("b", "two"), ("c", "three")] {
+        for cost in 1..=3 {
+            let six: Six = ask(&mut con, &format!("RL.CHECK {key} {policy} {cost}"));
+            assert_eq!(six.0, 1);
+        }
+    }
+    assert_eq!(ask::<i64>(&mut con, "RL.POLICY DEL gone"), 1);
+}
+
+fn assert_filled(server: &Server, dump: &str) {
+    assert_eq!(server.run::<String>("RL.POLICY", &["DUMP"]), dump);
+    for (key, policy, remaining, index) in [
+        ("a", "one", 94, 0),
+        ("b", "two", 57, 0),
+        ("c", "three", 94, 0),
+    ] {
+        let peek: Six = server.run("RL.CHECK", &[key, policy, "0"]);
+        assert_eq!((peek.2, peek.5), (remaining, index), "{key}");
+    }
+    let blocked: Six = server.run("RL.CHECK", &["k", "one", "0"]);
+    assert_eq!((blocked.0, blocked.3, blocked.5), (0, -1, -1));
+    let scaled: Six = server.run("RL.CHECK", &["k", "three", "0"]);
+    assert_eq!(scaled.1, 500);
+}
+
+#[rstest]
+fn a_restart_from_an_rdb_gives_policies_back() {
+    let mut server = Server::with(&["dbfilename", "kept.rdb"]);
+    fill(&server);
+    let (dump, digest) = (
+        server.run::<String>("RL.POLICY", &["DUMP"]),
+        server.digest_all(),
+    );
+    server.shutdown("SAVE");
+    server.start_again();
+    assert_filled(&server, &dump);
+    assert_eq!(server.digest_all(), digest);
+    let _: () = server.run("DEBUG", &["RELOAD"]);
+    assert_filled(&server, &dump);
+}
+
+#[rstest]
+#[case::with_preamble("yes")]
+#[case::without_preamble("no")]
+fn a_restart_from_an_aof_gives_policies_back(#[case] preamble: &str) {
+    let mut server = Server::with(&["appendonly", "yes", "aof-use-rdb-preamble", preamble]);
+    fill(&server);
+    let (dump, digest) = (
+        server.run::<String>("RL.POLICY", &["DUMP"]),
+        server.digest_all(),
+    );
+    server.shutdown("NOSAVE");
+    server.start_again();
+    assert_filled(&server, &dump);
+    assert_eq!(server.digest_all(), digest, "as it was appended");
+    for round in 0..2 {
+        eventually("a rewrite begins", || server.has_command(&["BGREWRITEAOF"]));
+        eventually("the AOF is rewritten", || {
+            server.info("persistence", "aof_rewrite_in_progress") == "0"
+                && server.info("persistence", "aof_rewrite_scheduled") == "0"
+        });
+        assert_eq!(
+            server.info("persistence", "aof_last_bgrewrite_status"),
+            "ok"
+        );
+        if round == 0 {
+            server.shutdown("NOSAVE");
+        } else {
+            server.kill();
+        }
+        server.start_again();
+        assert_filled(&server, &dump);
+        assert_eq!(server.digest_all(), digest, "as it was rewritten");
+    }
+    // A change after the rewrite comes after it.
+    ok(&mut server.connect(), "RL.POLICY SET later SLIDE 1 1");
+    server.shutdown("NOSAVE");
+    server.start_again();
+    assert_eq!(names(&server), ["later", "one", "three", "two"]);
+}
+
+#[rstest]
+fn an_aof_that_begins_while_policies_are_there_has_them() {
+    let mut server = Server::with(&["aof-use-rdb-preamble", "no"]);
+    fill(&server);
+    let dump: String = server.run("RL.POLICY", &["DUMP"]);
+    let _: () = server.run("CONFIG", &["SET", "appendonly", "yes"]);
+    eventually("the AOF is there", || {
+        server.info("persistence", "aof_rewrite_in_progress") == "0"
+            && server.info("persistence", "aof_rewrite_scheduled") == "0"
+    });
+    server.config(&["appendonly", "yes"]);
+    server.shutdown("NOSAVE");
+    server.start_again();
+    assert_filled(&server, &dump);
+}
+
+#[rstest]
+#[case::by_file(&[])]
+#[case::by_socket(&["repl-diskless-load", "on-empty-db"])]
+#[case::aside(&["repl-diskless-load", "swapdb"])]
+fn replicas_have_the_policies_of_their_primary(#[case] config: &[&str]) {
+    let primary = Server::start();
+    let replica = Server::with(config);
+    fill(&primary);
+    ok(&mut replica.connect(), "RL.POLICY SET own SLIDE 1 1");
+    replica.follow(&primary);
+    let dump: String = primary.run("RL.POLICY", &["DUMP"]);
+    assert_filled_replica(&replica, &dump);
+    // What changes later is sent.
+    ok(
+        &mut primary.connect(),
+        "RL.POLICY SET later SLIDE 1 1 NOTE x",
+    );
+    assert_eq!(primary.run::<i64>("RL.POLICY", &["DEL", "one"]), 1);
+    primary.wait_for(&replica);
+    assert_eq!(names(&replica), ["later", "three", "two"]);
+    assert_eq!(primary.digest_all(), replica.digest_all());
+    let error = replica.error("RL.POLICY", &["SET", "x", "SLIDE", "1", "1"]);
+    assert!(error.starts_with("READONLY"), "{error}");
+    assert!(
+        replica
+            .error("RL.POLICY", &["DEL", "two"])
+            .starts_with("READONLY")
+    );
+    // A primary without policies takes them away by its copy, too.
+    let other = Server::start();
+    replica.follow(&other);
+    assert!(names(&replica).is_empty());
+    // Promoted, it decides by what it has.
+    replica.follow(&primary);
+    let _: () = replica.run("REPLICAOF", &["NO", "ONE"]);
+    let six: Six = replica.run("RL.CHECK", &["c", "three"]);
+    assert_eq!((six.0, six.2), (1, 93));
+    ok(&mut replica.connect(), "RL.POLICY SET x SLIDE 1 1");
+}
+
+fn assert_filled_replica(replica: &Server, dump: &str) {
+    assert_eq!(replica.run::<String>("RL.POLICY", &["DUMP"]), dump);
+    let peek: Five = replica.run("RL.PEEK", &["c", "POLICY", "three", "0"]);
+    assert_eq!(peek.2, 94);
+    let scaled: Five = replica.run("RL.PEEK", &["k", "POLICY", "three", "0"]);
+    assert_eq!(scaled.1, 500);
+}
+
+#[rstest]
+fn an_aof_rewritten_under_a_pause_harms_nothing() {
+    let mut server = Server::with(&["appendonly", "yes", "aof-use-rdb-preamble", "no"]);
+    let replica = Server::start();
+    replica.follow(&server);
+    fill(&server);
+    let dump: String = server.run("RL.POLICY", &["DUMP"]);
+    let _: () = server.run("CLIENT", &["PAUSE", "700", "WRITE"]);
+    let _: Value = server.run("BGREWRITEAOF", &[]);
+    eventually("the AOF is rewritten", || {
+        server.info("persistence", "aof_rewrite_in_progress") == "0"
+            && server.info("persistence", "aof_rewrite_scheduled") == "0"
+    });
+    thread::sleep(std::time::Duration::from_millis(1000));
+    server.wait_for(&replica);
+    assert_eq!(replica.run::<String>("RL.POLICY", &["DUMP"]), dump);
+    server.shutdown("NOSAVE");
+    server.start_again();
+    assert_eq!(server.run::<String>("RL.POLICY", &["DUMP"]), dump);
+}
+
+#[rstest]
+fn the_servers_file_is_what_it_begins_with() {
+    let folder = std::env::temp_dir().join(format!("rl-policies-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("policies.json");
+    fs::write(&file, r#"{"policies":{"free":{"limits":["SLIDE 5 1h"]}}}"#).unwrap();
+    let module = support::module().to_str().unwrap();
+    let include = folder.join("module.conf");
+    let line = format!("loadmodule {module} policies {}\n", file.display());
+    fs::write(&include, line).unwrap();
+    let mut config = support::basics();
+    config.extend(["appendonly", "yes", "aof-use-rdb-preamble", "no"]);
+    config.extend(["include", include.to_str().unwrap()]);
+    let mut server = Server::start_bare(&config, &[]);
+    assert_eq!(names(&server), ["free"]);
+    ok(&mut server.connect(), "RL.POLICY SET mine SLIDE 1 1");
+    server.shutdown("NOSAVE");
+    server.start_again();
+    assert_eq!(
+        names(&server),
+        ["free", "mine"],
+        "its own data is what counts"
+    );
+    assert_eq!(server.run::<i64>("RL.POLICY", &["DEL", "free"]), 1);
+    server.shutdown("NOSAVE");
+    server.start_again();
+    assert_eq!(names(&server), ["mine"]);
+    // A bad file refuses the load.
+    fs::write(
+        &file,
+        r#"{"policies":{"free":{"limits":["SLIDE 5 oops"]}}}"#,
+    )
+    .unwrap();
+    let bare = Server::start_bare(&support::basics(), &[]);
+    for (file, why) in [
+        (
+            file.to_str().unwrap(),
+            "policy free: window must be a duration",
+        ),
+        ("/no/such/file", "No such file"),
+    ] {
+        assert!(
+            bare.try_run::<Value>("MODULE", &["LOAD", module, "policies", file])
+                .is_err()
+        );
+        assert!(bare.log().contains(why), "{}", bare.log());
+    }
+    assert!(
+        bare.try_run::<Value>("MODULE", &["LOAD", module, "policies"])
+            .is_err()
+    );
+    fs::remove_dir_all(&folder).unwrap();
+}
+
+#[rstest]
+fn nonsense_is_refused_and_changes_nothing(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET p SLIDE 5 1h");
+    let long = "x".repeat(129);
+    let many = " SLIDE 1 1".repeat(17);
+    let note = "n".repeat(1025);
+    for (line, error) in [
+        ("RL.POLICY NOPE", "ERR unknown subcommand"),
+        ("RL.POLICY SET p", "ERR wrong number of arguments"),
+        ("RL.POLICY SET p SLIDE", "ERR incomplete limit"),
+        ("RL.POLICY GET", "ERR wrong number of arguments"),
+        ("RL.POLICY LIST a b", "ERR wrong number of arguments"),
+        ("RL.POLICY DUMP x", "ERR wrong number of arguments"),
+        ("RL.POLICY LOAD", "ERR wrong number of arguments"),
+        ("RL.POLICY LOAD x", "ERR expected value"),
+        (
+            &format!("RL.POLICY SET {long} SLIDE 1 1"),
+            "ERR policy name must be",
+        ),
+        (
+            &format!("RL.POLICY SET p{many}"),
+            "ERR a policy must have between 1 and 16",
+        ),
+        (
+            &format!("RL.POLICY SET p SLIDE 1 1 NOTE {note}"),
+            "ERR note must be",
+        ),
+        (
+            "RL.POLICY SET p LEASE 1 1 x",
+            "ERR a policy cannot have a LEASE",
+        ),
+        (
+            "RL.POLICY SET p SLIDE 9007199254740992 1",
+            "ERR limit must be",
+        ),
+        ("RL.POLICY SET p SLIDE 1 1 COST -1", "ERR cost must be"),
+        ("RL.CHECK k p -1", "ERR cost must be"),
+        ("RL.CHECK k p 9007199254740992", "ERR cost must be"),
+        ("RL.CHECK k p 1 PEEK FORCE", "ERR PEEK and FORCE"),
+        ("RL.CHECK k p 1 2", "ERR unknown option"),
+        ("RL.CHECK k", "ERR wrong number of arguments"),
+    ] {
+        let text = ask_error(&mut con, line);
+        assert!(text.starts_with(error), "{line}: {text}");
+    }
+    for name in [&b"a\0b"[..], b"a b", b"\xff", b""] {
+        let mut call = redis::cmd("RL.POLICY");
+        let refused = call
+            .arg("SET")
+            .arg(name)
+            .arg("SLIDE")
+            .arg(1)
+            .arg(1)
+            .exec(&mut con);
+        assert!(refused.is_err());
+        let unknown = redis::cmd("RL.CHECK").arg("k").arg(name).exec(&mut con);
+        assert!(unknown.unwrap_err().to_string().contains("no such policy"));
+    }
+    let huge = format!(r#"{{"policies":{{}},"x":"{}"}}"#, "x".repeat(17 << 20));
+    assert!(
+        load(&mut con, &huge)
+            .unwrap_err()
+            .to_string()
+            .contains("at most 16777216 bytes")
+    );
+    assert_eq!(names(&server), ["p"]);
+    assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
+}
+
+#[rstest]
+fn a_server_keeps_ten_thousand_policies_at_most(server: Server) {
+    let mut con = server.connect();
+    let all: Vec<String> = (0..10_000)
+        .map(|n| format!(r#""p{n}":{{"limits":["SLIDE {n} 1h"]}}"#))
+        .collect();
+    let json = format!(r#"{{"policies":{{{}}}}}"#, all.join(","));
+    assert_eq!(load(&mut con, &json), Ok(10_000));
+    let error = ask_error(&mut con, "RL.POLICY SET more SLIDE 1 1");
+    assert_eq!(error, "ERR a server keeps at most 10000 policies");
+    ok(&mut con, "RL.POLICY SET p7 SLIDE 9 1h");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k p7").2, 8);
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k2 p9999").2, 9998);
+}
+
+#[rstest]
+fn a_full_server_checks_on_and_takes_no_new_policies(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 9 1d");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK old p").0, 1);
+    ok(&mut con, "CONFIG SET maxmemory 1");
+    assert!(ask_error(&mut con, "RL.POLICY SET q SLIDE 5 1h").starts_with("OOM"));
+    assert!(load(&mut con, r#"{"policies":{}}"#).is_err());
+    assert!(ask_error(&mut con, "RL.OVERRIDE SET old p BLOCK").starts_with("OOM"));
+    assert!(ask_error(&mut con, "RL.CHECK new p").starts_with("OOM"));
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK old p").0, 1);
+    assert_eq!(ask::<i64>(&mut con, "RL.POLICY DEL p"), 1);
+}
+
+#[rstest]
+fn a_key_of_three_limits_takes_less_than_half_of_three_keys(server: Server) {
+    let mut con = server.connect();
+    ok(
+        &mut con,
+        "RL.POLICY SET p SLIDE 100 1m SLIDE 1000 1h BUCKET 10000 10000 1d",
+    );
+    let used = |server: &Server| server.info_number("memory", "used_memory");
+    // In short pipelines, whose buffers do not count for much.
+    let fill = |limit: &str| {
+        let mut con = server.connect();
+        for n in 0..200 {
+            let mut pipe = redis::pipe();
+            for n in 100 * n..100 * n + 100 {
+                let mut words = limit.split(' ');
+                let mut call = redis::cmd(words.next().unwrap());
+                let key = format!("{}:{n:012}", words.next().unwrap());
+                call.arg(key).arg(words.collect::<Vec<_>>());
+                pipe.add_command(call).ignore();
+            }
+            pipe.exec(&mut con).unwrap();
+        }
+    };
+    fill("RL.CHECK warm p");
+    ok(&mut con, "FLUSHALL");
+    let before = used(&server);
+    fill("RL.CHECK p p");
+    let one = used(&server) - before;
+    ok(&mut con, "FLUSHALL");
+    let before = used(&server);
+    fill("RL.SLIDE a 100 1m");
+    fill("RL.SLIDE b 1000 1h");
+    fill("RL.BUCKET c 10000 10000 1d");
+    let three = used(&server) - before;
+    println!(
+        "one key of three limits: {} B; three keys: {} B",
+        one / 20_000,
+        three / 20_000
+    );
+    assert!(one * 2 < three, "{one} and {three}");
+    let _: Value = try_ask(&mut con, "MEMORY USAGE p:000000000001").unwrap();
+}
