@@ -27,13 +27,10 @@ impl Drop for Running {
 
 /// The exporter, and the address it listens on.
 fn export(url: &str) -> (Running, String) {
-    let mut child = command(
-        url,
-        &["--timeout", "5", "export", "--listen", "127.0.0.1:0"],
-    )
-    .stderr(Stdio::piped())
-    .spawn()
-    .unwrap();
+    let mut child = command(url, &["export", "--listen", "127.0.0.1:0"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     errors.read_line(&mut line).unwrap();

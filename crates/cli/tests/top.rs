@@ -73,7 +73,7 @@ fn a_terminal_shows_what_happens_and_q_quits() {
 
     // It lives: what comes now is shown without a key being pressed.
     traffic(&cluster, 20);
-    terminal.shows(&["/s allowed", "80 denied", "q quit"]);
+    terminal.shows(&["/s allowed", "85 denied", "q quit"]);
     terminal.press(&["q"]);
     let screen = terminal.shows(&["exit=0"]);
     assert!(
