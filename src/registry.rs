@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::mem;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -25,6 +26,8 @@ type Set = HashMap<Box<[u8]>, Rc<Named>, BuildHasherDefault<NameHasher>>;
 
 struct Registry {
     set: Set,
+    /// What there was before the load under way, which may fail.
+    before: Set,
     /// What a replica loads while it still answers from what it had.
     loading: Option<Set>,
     /// Whether such a load is under way.
@@ -35,6 +38,7 @@ struct Registry {
 
 static REGISTRY: MainThread<Registry> = MainThread::new(Registry {
     set: empty(),
+    before: empty(),
     loading: None,
     aside: false,
     initial: Vec::new(),
@@ -156,7 +160,7 @@ fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) -> Result<(), Error
         let mut set = empty();
         for (name, policy) in policies {
             let key: Box<[u8]> = name.as_bytes().into();
-            let known = registry.set.get(&key);
+            let known = registry.set.get(&key).or(registry.before.get(&key));
             let named = Named::new(name, policy, known, now_us);
             set.insert(key, Rc::new(named));
         }
@@ -184,15 +188,38 @@ pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
     match event {
         Loading::Begins => {
             UNTOLD.store(false, Relaxed);
-            replace(ctx, Vec::new())
+            with(ctx, |registry| {
+                if !registry.aside {
+                    registry.before = mem::replace(&mut registry.set, empty());
+                    COUNT.store(0, Relaxed);
+                }
+            })
         }
-        Loading::OwnDataEnds if count() == 0 => {
-            let initial = with(ctx, |registry| registry.initial.clone())?;
-            UNTOLD.store(!initial.is_empty(), Relaxed);
-            replace(ctx, initial)
+        Loading::Ends { own } => {
+            let initial = with(ctx, |registry| {
+                registry.before = empty();
+                let lacks = own && registry.set.is_empty();
+                lacks.then(|| registry.initial.clone())
+            })?;
+            match initial {
+                Some(initial) if !initial.is_empty() => {
+                    UNTOLD.store(true, Relaxed);
+                    replace(ctx, initial)
+                }
+                _ => Ok(()),
+            }
         }
-        Loading::OwnDataEnds => Ok(()),
-        Loading::AsideBegins => with(ctx, |registry| registry.aside = true),
+        Loading::Fails => with(ctx, |registry| {
+            if registry.aside {
+                return;
+            }
+            registry.set = mem::replace(&mut registry.before, empty());
+            COUNT.store(registry.set.len(), Relaxed);
+        }),
+        Loading::AsideBegins => with(ctx, |registry| {
+            registry.aside = true;
+            registry.loading = Some(empty());
+        }),
         Loading::AsideFails => with(ctx, |registry| {
             registry.aside = false;
             registry.loading = None;

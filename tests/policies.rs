@@ -798,3 +798,146 @@ fn a_key_of_three_limits_takes_less_than_half_of_three_keys(server: Server) {
     assert!(one * 2 < three, "{one} and {three}");
     let _: Value = try_ask(&mut con, "MEMORY USAGE p:000000000001").unwrap();
 }
+
+fn map(fields: &[Value]) -> std::collections::HashMap<String, String> {
+    let text = |value: &Value| match value {
+        Value::Int(number) => number.to_string(),
+        other => redis::from_redis_value(other.clone()).unwrap(),
+    };
+    let pairs = fields.chunks(2);
+    pairs.map(|pair| (text(&pair[0]), text(&pair[1]))).collect()
+}
+
+#[rstest]
+fn what_policies_answer_can_be_seen(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET p SLIDE 2 1h COST 1 SLIDE 100 1h");
+    ok(&mut con, "RL.POLICY SET dry SLIDE 1 1h SHADOW");
+    for line in [
+        "RL.CHECK k p 10",
+        "RL.CHECK k p 10",
+        "RL.CHECK k p 10",
+        "RL.CHECK k p 500 FORCE",
+        "RL.CHECK k p 0",
+        "RL.CHECK k p 1 PEEK",
+        "RL.CHECK d dry",
+        "RL.CHECK d dry",
+    ] {
+        let _: Six = ask(&mut con, line);
+    }
+    ok(&mut con, "RL.OVERRIDE SET b p BLOCK");
+    let _: Six = ask(&mut con, "RL.CHECK b p 7");
+    ok(&mut con, "RL.OVERRIDE SET a p ALLOW");
+    let _: Six = ask(&mut con, "RL.CHECK a p 7");
+    let stats = |con: &mut Connection, line: &str| map(&ask::<Vec<Value>>(con, line));
+    let counted = |con: &mut Connection, line: &str| {
+        let stats = stats(con, line);
+        ["allowed", "denied", "shadow_denied", "forced"]
+            .map(|name| stats[name].parse::<i64>().unwrap())
+    };
+    assert_eq!(counted(&mut con, "RL.STATS p"), [3, 2, 0, 1]);
+    assert_eq!(counted(&mut con, "RL.STATS dry"), [2, 0, 1, 0]);
+    assert_eq!(counted(&mut con, "RL.STATS"), [5, 2, 1, 1]);
+    assert_eq!(ask_error(&mut con, "RL.STATS none"), "ERR no such policy");
+    // Usage goes on when the policy changes, and so do its counts.
+    ok(&mut con, "RL.POLICY SET p SLIDE 3 1h");
+    assert_eq!(counted(&mut con, "RL.STATS p"), [3, 2, 0, 1]);
+    let audit: Vec<Vec<Value>> = ask(&mut con, "RL.AUDIT GET");
+    let told: Vec<_> = audit.iter().map(|entry| map(entry)).collect();
+    let fields = |n: usize| {
+        let entry: &std::collections::HashMap<String, String> = &told[n];
+        [
+            "key",
+            "policy",
+            "denied_by",
+            "index",
+            "cost",
+            "limit",
+            "shadow",
+        ]
+        .map(|name| entry[name].clone())
+    };
+    assert_eq!(told.len(), 3);
+    assert_eq!(fields(0), ["b", "p", "BLOCK", "-1", "7", "0", "0"]);
+    assert_eq!(fields(1), ["d", "dry", "SLIDE 1 1h", "0", "1", "1", "1"]);
+    assert_eq!(
+        fields(2),
+        ["k", "p", "SLIDE 2 1h COST 1", "0", "1", "2", "0"]
+    );
+    // Several limits at once: each answer counts for its policy.
+    let (allowed, _, _): Multi = ask(
+        &mut con,
+        "RL.MULTI x POLICY dry 1 y POLICY dry 1 z SLIDE 0 1h 1",
+    );
+    assert_eq!(allowed, 0);
+    assert_eq!(
+        counted(&mut con, "RL.STATS dry"),
+        [2, 0, 1, 0],
+        "nothing was decided by them"
+    );
+    let _: Multi = ask(&mut con, "RL.MULTI x POLICY dry 1 d POLICY dry 1");
+    assert_eq!(counted(&mut con, "RL.STATS dry"), [4, 0, 2, 0]);
+}
+
+/// How a server takes a folder's `dump.rdb`: whether it comes up, and its log.
+fn start_from(folder: &std::path::Path) -> (bool, String) {
+    let log = folder.join("log");
+    let _ = fs::remove_file(&log);
+    let mut child = std::process::Command::new(support::server_binary())
+        .args(["--port", "0", "--save", "", "--logfile", "log", "--dir"])
+        .arg(folder)
+        .arg("--loadmodule")
+        .arg(support::module())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    let mut up = false;
+    eventually("the server is up or has given up", || {
+        text = fs::read_to_string(&log).unwrap_or_default();
+        up = text.contains("Ready to accept connections");
+        up || child.try_wait().unwrap().is_some()
+    });
+    let _ = child.kill();
+    let _ = child.wait();
+    text = fs::read_to_string(&log).unwrap_or_default();
+    (up, text)
+}
+
+/// Bits of the policies' part of a file, flipped one at a time: the file is refused in order, or has
+/// other policies.
+#[rstest]
+fn damaged_policies_in_an_rdb_are_refused_or_harmless() {
+    let server = Server::with(&["rdbchecksum", "no", "rdbcompression", "no"]);
+    ok(
+        &mut server.connect(),
+        "RL.POLICY SET free SLIDE 5 1h NOTE x",
+    );
+    let _: () = server.run("SAVE", &[]);
+    let saved = fs::read(server.path("dump.rdb")).unwrap();
+    let json: String = server.run("RL.POLICY", &["DUMP"]);
+    let start = saved
+        .windows(json.len())
+        .position(|part| part == json.as_bytes())
+        .unwrap();
+    let folder = std::env::temp_dir().join(format!("rl-damage-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let (mut refused, mut taken) = (0, 0);
+    let ahead = 16; // the part's head: type, version, length
+    for bit in (0..8 * (ahead + json.len() + 1)).step_by(19) {
+        let mut damaged = saved.clone();
+        damaged[start - ahead + bit / 8] ^= 1 << (bit % 8);
+        fs::write(folder.join("dump.rdb"), damaged).unwrap();
+        let (up, log) = start_from(&folder);
+        assert!(!log.contains("BUG REPORT"), "bit {bit}: {log}");
+        if up {
+            taken += 1;
+        } else {
+            refused += 1;
+        }
+    }
+    fs::write(folder.join("dump.rdb"), &saved).unwrap();
+    assert!(start_from(&folder).0);
+    println!("{refused} refused, {taken} taken");
+    assert!(refused > taken);
+    fs::remove_dir_all(&folder).unwrap();
+}

@@ -21,7 +21,7 @@ pub(crate) struct Ring {
 #[derive(Default)]
 pub(crate) struct Entry {
     id: u64,
-    time_ms: u64,
+    time_us: u64,
     key: Vec<u8>,
     policy: Vec<u8>,
     /// `None` for an override that blocks the key.
@@ -53,6 +53,7 @@ impl Ring {
         }
     }
 
+    #[inline(always)]
     pub(super) fn record(&mut self, seen: &Seen, denial: &Denial, client: u64) {
         let id = self.id;
         self.id += 1;
@@ -107,15 +108,20 @@ impl Ring {
 }
 
 impl Entry {
+    #[inline(always)]
     pub(super) fn fill(&mut self, seen: &Seen, denial: &Denial, id: u64, client: u64) {
         self.id = id;
-        self.time_ms = seen.now_us / 1000;
-        refill(&mut self.key, seen.name.as_bytes());
+        self.time_us = seen.now_us;
+        self.key.clear();
+        self.key
+            .extend_from_slice(&seen.name[..seen.name.len().min(MAX_NAME)]);
         self.holder.clear();
         self.limit = match denial.by {
             By::Limit(limit) => {
                 let (limit, holder) = limit.detached();
-                self.holder.extend_from_slice(holder);
+                if !holder.is_empty() {
+                    self.holder.extend_from_slice(holder);
+                }
                 Some(limit)
             }
             By::Block => None,
@@ -138,7 +144,7 @@ impl Entry {
         let client = ctx.describe_client(self.client);
         let by = self.denied_by();
         each("id", Shown::Number(self.id as i64));
-        each("time_ms", Shown::Number(self.time_ms as i64));
+        each("time_ms", Shown::Number((self.time_us / 1000) as i64));
         each("key", Shown::Text(&self.key));
         each("policy", Shown::Text(&self.policy));
         each("denied_by", Shown::Text(by.as_bytes()));
@@ -166,10 +172,4 @@ impl Entry {
         }
         text
     }
-}
-
-/// Uses the same memory again.
-fn refill(buffer: &mut Vec<u8>, bytes: &[u8]) {
-    buffer.clear();
-    buffer.extend_from_slice(&bytes[..bytes.len().min(MAX_NAME)]);
 }

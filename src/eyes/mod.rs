@@ -8,9 +8,9 @@ mod stream;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-use rl_core::{Counted, Decision, Limit, Tally, Top};
+use rl_core::{Counted, Decision, Limit, MINUTE_US, Tally, Top};
 
-use crate::redis::{Arg, Context, MainThread, OnMainThread};
+use crate::redis::{Context, MainThread, OnMainThread};
 use crate::settings::{Number, Settings};
 use audit::Ring;
 pub(crate) use audit::{Entry, Shown};
@@ -23,6 +23,8 @@ pub(crate) struct Eyes {
     pub(crate) tally: Tally,
     pub(crate) top: Option<Top>,
     pub(crate) audit: Ring,
+    /// When the minute began to which tally and top were last told to count.
+    minute_us: u64,
     /// Denials until the next one that is recorded.
     unsampled: i64,
     pub(crate) stream_errors: u64,
@@ -50,7 +52,7 @@ pub(crate) enum By<'a> {
 /// One limit of a call that was answered and not only asked about.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
-    pub(crate) name: Arg<'a>,
+    pub(crate) name: &'a [u8],
     pub(crate) cost: u64,
     pub(crate) answer: Answer,
     pub(crate) policy: Option<Policy<'a>>,
@@ -82,6 +84,7 @@ impl Eyes {
             tally: Tally::new(0),
             top: None,
             audit: Ring::new(),
+            minute_us: 0,
             unsampled: 0,
             stream_errors: 0,
         }
@@ -91,12 +94,29 @@ impl Eyes {
         let top_size = settings.number(Number::TopSize) as usize;
         if self.top.is_none() || top_size != self.settings.number(Number::TopSize) as usize {
             let seed = RandomState::new().build_hasher().finish();
-            self.top = (top_size > 0).then(|| Top::new(top_size, seed));
+            self.top = (top_size > 0).then(|| Top::new(top_size, seed, self.minute_us));
         }
         self.audit
             .resize(settings.number(Number::AuditMaxLen) as usize);
         self.unsampled = 0;
         self.settings = settings;
+    }
+
+    #[inline(always)]
+    fn is_current(&self, now_us: u64) -> bool {
+        // Not for a clock that stepped back.
+        now_us.wrapping_sub(self.minute_us) < MINUTE_US
+    }
+
+    /// Begins a minute.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, now_us: u64) {
+        self.minute_us = now_us - now_us % MINUTE_US;
+        self.tally.turn(now_us);
+        if let Some(top) = &mut self.top {
+            top.turn(now_us);
+        }
     }
 
     /// Whether a denial is one of those to be recorded.
@@ -150,31 +170,52 @@ pub(crate) fn saw<'a>(ctx: &Context, seen: Seen<'a>, denial: impl FnOnce() -> De
     if let Some(policy) = seen.policy {
         policy.tally.add(counted, 1, seen.now_us);
     }
-    count(ctx, counted, seen.name, seen.now_us);
     if matches!(seen.answer, Answer::Denied | Answer::ShadowDenied) {
-        saw_denial(ctx, seen, denial());
+        saw_denial(ctx, counted, seen, denial());
+    } else {
+        count(ctx, counted, seen.name, seen.now_us);
     }
 }
 
-#[inline(always)]
-fn count(ctx: &Context, counted: Counted, name: Arg, now_us: u64) {
+/// A function of its own, for it would be inlined into every command.
+#[inline(never)]
+fn count(ctx: &Context, counted: Counted, name: &[u8], now_us: u64) {
     with(ctx, |eyes| {
-        eyes.tally.add(counted, 1, now_us);
-        if let Some(top) = &mut eyes.top {
-            top.saw(name.as_bytes(), counted == Counted::Denied, now_us);
+        // A new minute is left whole to another function: so the usual way saves no registers.
+        if eyes.is_current(now_us) {
+            eyes.tally.add_one_now(counted);
+            if let Some(top) = &mut eyes.top {
+                top.saw_now(name);
+            }
+        } else {
+            eyes.turn(now_us);
+            eyes.tally.add_one_now(counted);
+            if let Some(top) = &mut eyes.top {
+                top.saw(name, false, now_us);
+            }
         }
     });
 }
 
 #[inline(never)]
-fn saw_denial(ctx: &Context, seen: Seen, denial: Denial) {
-    let shadow = seen.answer == Answer::ShadowDenied;
-    if let Some(policy) = seen.policy.filter(|_| shadow) {
-        policy.tally.add(Counted::ShadowDenied, 1, seen.now_us);
-    }
+fn saw_denial(ctx: &Context, counted: Counted, seen: Seen, denial: Denial) {
     let streamed = with(ctx, |eyes| {
-        if shadow {
-            eyes.tally.add(Counted::ShadowDenied, 1, seen.now_us);
+        if !eyes.is_current(seen.now_us) {
+            eyes.turn(seen.now_us);
+        }
+        eyes.tally.add_one_now(counted);
+        if let Some(top) = &mut eyes.top {
+            if counted == Counted::Denied {
+                top.saw_denied_now(seen.name);
+            } else {
+                top.saw(seen.name, false, seen.now_us);
+            }
+        }
+        if counted != Counted::Denied {
+            eyes.tally.add_one_now(Counted::ShadowDenied);
+            if let Some(policy) = seen.policy {
+                policy.tally.add(Counted::ShadowDenied, 1, seen.now_us);
+            }
         }
         if !eyes.is_sampled() {
             return false;

@@ -48,8 +48,12 @@ impl Event {
 pub(crate) enum Loading {
     /// A dataset is about to replace what there is.
     Begins,
-    /// The server has loaded its own files.
-    OwnDataEnds,
+    /// It has: the server's own files, or a primary's copy.
+    Ends {
+        own: bool,
+    },
+    /// It has not, and what there was may have been kept.
+    Fails,
     /// A replica is about to load a copy while it answers from what it has.
     AsideBegins,
     AsideFails,
@@ -60,19 +64,19 @@ pub(crate) enum Loading {
 static OWN_DATA: AtomicBool = AtomicBool::new(false);
 
 impl Loading {
-    fn of(event: u64, sub_event: u64) -> Option<Self> {
+    fn of(event: u64, sub_event: u64) -> Self {
         match (event, sub_event) {
-            (REDISMODULE_EVENT_LOADING, REDISMODULE_SUBEVENT_LOADING_ENDED) => {
-                OWN_DATA.load(Relaxed).then_some(Self::OwnDataEnds)
-            }
-            (REDISMODULE_EVENT_LOADING, REDISMODULE_SUBEVENT_LOADING_FAILED) => None,
+            (REDISMODULE_EVENT_LOADING, REDISMODULE_SUBEVENT_LOADING_ENDED) => Self::Ends {
+                own: OWN_DATA.load(Relaxed),
+            },
+            (REDISMODULE_EVENT_LOADING, REDISMODULE_SUBEVENT_LOADING_FAILED) => Self::Fails,
             (REDISMODULE_EVENT_LOADING, start) => {
                 OWN_DATA.store(start != REDISMODULE_SUBEVENT_LOADING_REPL_START, Relaxed);
-                Some(Self::Begins)
+                Self::Begins
             }
-            (_, REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED) => Some(Self::AsideBegins),
-            (_, REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED) => Some(Self::AsideEnds),
-            _ => Some(Self::AsideFails),
+            (_, REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_STARTED) => Self::AsideBegins,
+            (_, REDISMODULE_SUBEVENT_REPL_ASYNC_LOAD_COMPLETED) => Self::AsideEnds,
+            _ => Self::AsideFails,
         }
     }
 }
@@ -94,10 +98,8 @@ unsafe extern "C" fn on_loading(
     shield((), || {
         // SAFETY: the server passes a valid context.
         let ctx = unsafe { Context::new(ctx) };
-        if let Some(loading) = Loading::of(event.id, sub_event) {
-            let followed = registry::on_loading(&ctx, loading);
-            debug_assert!(followed.is_ok(), "nothing looks at the registry meanwhile");
-        }
+        let followed = registry::on_loading(&ctx, Loading::of(event.id, sub_event));
+        debug_assert!(followed.is_ok(), "nothing looks at the registry meanwhile");
     });
 }
 

@@ -15,6 +15,7 @@ pub(crate) struct Arg<'a> {
 }
 
 impl<'a> Arg<'a> {
+    #[inline(always)]
     pub(crate) fn as_bytes(self) -> &'a [u8] {
         let mut len = 0;
         // SAFETY: the server keeps its arguments alive and unchanged until the command returns, which

@@ -221,6 +221,7 @@ impl State {
     }
 }
 
+#[inline(always)]
 pub(crate) fn evaluate(
     limit: &Limit,
     stored: Option<&State>,

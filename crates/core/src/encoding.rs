@@ -195,7 +195,7 @@ fn tag(first: u64) -> u8 {
     (first >> 60) as u8
 }
 
-#[inline]
+#[inline(always)]
 fn fields(words: &[u64]) -> Result<Fields, Error> {
     match *words {
         [high, low] => {

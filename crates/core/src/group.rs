@@ -621,7 +621,8 @@ pub(crate) fn evaluate(
         let outcome = member(rule, seen.as_ref(), now_us, cost, mode)?;
         answers.push(Answer { seen, outcome });
     }
-    let mut decision = answers[0].outcome.decision;
+    let first = answers.first().ok_or(Error::Internal)?;
+    let mut decision = first.outcome.decision;
     for (place, answer) in answers.iter().enumerate().skip(1) {
         if decides_over(&answer.outcome.decision, &decision) {
             decision = answer.outcome.decision;

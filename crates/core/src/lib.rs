@@ -54,5 +54,5 @@ pub use encoding::{Blob, ENCODING_VERSION, Encoded, HEAD_WORDS, MAX_WORDS, store
 pub use error::Error;
 pub use inspect::{Field, Shown};
 pub use shape::{MAX_SCALE, Scale};
-pub use tally::{Counted, Tally};
+pub use tally::{Counted, MINUTE_US, Tally};
 pub use top::{By, Hot, MAX_NAME, Top};

@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use crate::math::{mul_div_floor, to_u64};
 
-pub(crate) const MINUTE_US: u64 = 60 * 1_000_000;
+/// In the microseconds of all times here.
+pub const MINUTE_US: u64 = 60 * 1_000_000;
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,13 @@ impl Tally {
         total.set(total.get().saturating_add(amount));
     }
 
+    /// Counts one of a kind in the minute that was current last.
+    #[inline(always)]
+    pub fn add_one_now(&self, what: Counted) {
+        let total = &self.totals[what as usize];
+        total.set(total.get().wrapping_add(1));
+    }
+
     /// When counting began.
     #[must_use]
     pub fn since_us(&self) -> u64 {
@@ -103,8 +111,9 @@ impl Tally {
         current.saturating_add(fading)
     }
 
+    /// Begins a new minute, if it is time.
     #[inline(always)]
-    fn turn(&self, now_us: u64) {
+    pub fn turn(&self, now_us: u64) {
         // True as well for a clock that stepped back.
         if now_us.wrapping_sub(self.minute_us.get()) >= MINUTE_US {
             self.begin_minute(now_us);

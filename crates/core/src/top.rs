@@ -60,7 +60,6 @@ struct Table {
 
 /// Keys are told apart by their 64-bit hash alone: two of a few thousand will not share one.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(align(64))]
 struct Bucket {
     hashes: [u64; PLACES],
     /// 0 for a place that is free.
@@ -71,32 +70,41 @@ struct Bucket {
 impl Top {
     /// Tells up to `size` keys; `seed` should be random.
     #[must_use]
-    pub fn new(size: usize, seed: u64) -> Self {
+    pub fn new(size: usize, seed: u64, now_us: u64) -> Self {
         let size = size.max(1);
         Self {
             size,
             seed,
             random: seed,
-            minute_us: 0,
+            minute_us: minute_of(now_us),
             checks: Sketch::new(size),
             denials: Sketch::new(size),
         }
     }
 
     /// Counts a call.
-    #[inline(always)]
     pub fn saw(&mut self, name: &[u8], denied: bool, now_us: u64) {
         self.turn(now_us);
-        let hash = hash(self.seed, name);
-        let place = self.checks.current.bucket_of(hash);
-        self.checks
-            .current
-            .count(place, hash, name, &mut self.random);
         if denied {
-            self.denials
-                .current
-                .count(place, hash, name, &mut self.random);
+            self.saw_denied_now(name);
+        } else {
+            self.saw_now(name);
         }
+    }
+
+    /// Counts a call in the minute that was current last.
+    #[inline(always)]
+    pub fn saw_now(&mut self, name: &[u8]) {
+        let hash = hash(self.seed, name);
+        self.checks.current.count(hash, name, &mut self.random);
+    }
+
+    /// The same for a call that was denied.
+    #[inline(always)]
+    pub fn saw_denied_now(&mut self, name: &[u8]) {
+        let hash = hash(self.seed, name);
+        self.checks.current.count(hash, name, &mut self.random);
+        self.denials.current.count(hash, name, &mut self.random);
     }
 
     /// The hottest keys, the hottest first.
@@ -133,20 +141,15 @@ impl Top {
         all
     }
 
-    #[inline(always)]
-    fn turn(&mut self, now_us: u64) {
+    /// Begins a new minute, if it is time.
+    pub fn turn(&mut self, now_us: u64) {
         // True as well for a clock that stepped back.
         if now_us.wrapping_sub(self.minute_us) >= MINUTE_US {
-            self.begin_minute(now_us);
+            let gap = follows(self.minute_us, now_us);
+            self.checks.turn(&gap);
+            self.denials.turn(&gap);
+            self.minute_us = minute_of(now_us);
         }
-    }
-
-    #[cold]
-    fn begin_minute(&mut self, now_us: u64) {
-        let gap = follows(self.minute_us, now_us);
-        self.checks.turn(&gap);
-        self.denials.turn(&gap);
-        self.minute_us = minute_of(now_us);
     }
 }
 
@@ -202,7 +205,8 @@ impl Table {
     }
 
     #[inline(always)]
-    fn count(&mut self, place: usize, hash: u64, name: &[u8], random: &mut u64) {
+    fn count(&mut self, hash: u64, name: &[u8], random: &mut u64) {
+        let place = self.bucket_of(hash);
         let bucket = &mut self.buckets[place];
         for (known, count) in bucket.hashes.iter().zip(&mut bucket.counts) {
             if *known == hash {
@@ -267,33 +271,30 @@ impl Table {
     }
 }
 
-/// Eight bytes at a time; never 0, by which a free place is known.
+/// Eight bytes at a time, the last of which may overlap; never 0, by which a free place is known.
 #[inline(always)]
 fn hash(seed: u64, name: &[u8]) -> u64 {
     let mut hash = seed ^ name.len() as u64;
-    let mut rest = name;
-    while let Some((word, behind)) = rest.split_first_chunk::<8>() {
-        hash = mix(hash ^ u64::from_le_bytes(*word));
-        rest = behind;
-    }
-    if !rest.is_empty() {
-        let tail = match (
-            name.last_chunk::<8>(),
-            rest.first_chunk(),
-            rest.last_chunk(),
-        ) {
-            // What was read before may be read again.
-            (Some(word), _, _) => u64::from_le_bytes(*word),
-            (_, Some(first), Some(last)) => {
-                u64::from(u32::from_le_bytes(*first)) << 32 | u64::from(u32::from_le_bytes(*last))
+    let word = |at: usize| match name[at..].first_chunk() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => 0,
+    };
+    match name.len() {
+        0..8 => hash ^= short(name),
+        8..=16 => hash = mix(hash ^ word(0)) ^ word(name.len() - 8),
+        len => {
+            for at in (0..len - 8).step_by(8) {
+                hash = mix(hash ^ word(at));
             }
-            _ => rest
-                .iter()
-                .fold(0, |word, &byte| word << 8 | u64::from(byte)),
-        };
-        hash = mix(hash ^ tail);
+            hash ^= word(len - 8);
+        }
     }
-    hash | 1
+    mix(hash) | 1
+}
+
+fn short(name: &[u8]) -> u64 {
+    let bytes = name.iter();
+    bytes.fold(0, |word, &byte| word << 8 | u64::from(byte))
 }
 
 /// Both halves of a product, folded.

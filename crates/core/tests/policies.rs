@@ -276,3 +276,25 @@ fn a_key_has_overrides_of_64_policies_at_most() {
     assert!(later.of(b"p0", 0).is_none(), "dropped once it has ended");
     assert_eq!(later.iter(2_500_000).count(), 63);
 }
+
+/// As these bytes were written once, they must be read for ever.
+#[test]
+fn the_encoding_of_overrides_stays_as_it_is() {
+    let mut all = Overrides::default();
+    for line in [
+        "pro SLIDE 500 1m COST 2 EX 30m NOTE vip",
+        "free SCALE 5 1",
+        "x BLOCK",
+    ] {
+        all = all
+            .with(Entry::parse(&mut words(line), 0).unwrap(), 0)
+            .unwrap();
+    }
+    let blob = all.blob();
+    assert_eq!(blob[..9], [2, 0, 0, 0, 0, 0, 0, 0, 0xf0]);
+    let text = blob[9..].escape_ascii().to_string();
+    assert_eq!(
+        text,
+        "\\x03\\x00\\x04free\\x00\\tSCALE 5 1\\xc0\\xeem\\x03pro\\x03vip\\x13SLIDE 500 1m COST 2\\x00\\x01x\\x00\\x05BLOCK"
+    );
+}

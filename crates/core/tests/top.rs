@@ -59,7 +59,7 @@ fn names(top: &mut Top, most: usize, by: By, now: u64) -> Vec<(String, u64, u64)
 
 #[test]
 fn a_few_keys_are_counted_exactly() {
-    let mut top = Top::new(8, SEED);
+    let mut top = Top::new(8, SEED, NOON);
     for n in 1..=5 {
         for call in 0..n {
             top.saw(format!("key:{n}").as_bytes(), call % 2 == 1, NOON);
@@ -74,7 +74,7 @@ fn a_few_keys_are_counted_exactly() {
 
 #[test]
 fn this_minute_and_the_one_before_are_told() {
-    let mut top = Top::new(8, SEED);
+    let mut top = Top::new(8, SEED, NOON);
     let now = NOON + 59_999_999;
     top.saw(b"old", true, now);
     top.saw(b"both", false, now);
@@ -96,7 +96,7 @@ fn on_a_zipf_stream_the_true_top_ten_are_found() {
     let zipf = Zipf::new(100_000);
     for seed in 1..=5 {
         let mut random = Random(seed * 0x9e37_79b9);
-        let mut top = Top::new(128, random.next());
+        let mut top = Top::new(128, random.next(), NOON);
         let mut exact = HashMap::new();
         for _ in 0..300_000 {
             let key = zipf.key(&mut random);
@@ -121,7 +121,7 @@ fn on_a_zipf_stream_the_true_top_ten_are_found() {
 
 #[test]
 fn a_flood_of_keys_that_come_once_hides_nobody() {
-    let mut top = Top::new(16, SEED);
+    let mut top = Top::new(16, SEED, NOON);
     for n in 0..200_000 {
         top.saw(format!("once:{n}").as_bytes(), true, NOON);
         if n % 100 == 0 {
@@ -138,7 +138,7 @@ fn a_flood_of_keys_that_come_once_hides_nobody() {
 
 #[test]
 fn long_names_are_cut_and_told_apart() {
-    let mut top = Top::new(4, SEED);
+    let mut top = Top::new(4, SEED, NOON);
     let (a, b) = ([b'x'; 300], [b'x'; 301]);
     top.saw(&a, false, NOON);
     top.saw(&b, false, NOON);
@@ -153,7 +153,7 @@ fn long_names_are_cut_and_told_apart() {
 
 #[test]
 fn names_of_every_length_are_told_apart() {
-    let mut top = Top::new(1000, SEED);
+    let mut top = Top::new(1000, SEED, NOON);
     let zeros = [0; 64];
     let ones = [1; 64];
     for len in 0..=64 {
@@ -171,7 +171,7 @@ proptest! {
         seed: u64,
         calls in prop::collection::vec((0..40_u8, any::<bool>(), 0..20_000_000_u64), 1..400),
     ) {
-        let mut top = Top::new(size, seed);
+        let mut top = Top::new(size, seed, NOON);
         let (mut now, mut seen) = (NOON, Vec::new());
         for (key, denied, step) in calls {
             // Mostly no time passes.

@@ -53,6 +53,7 @@ impl Pair {
     }
 
     /// Units in use at `now`, which must lie in the current window. Rounded up.
+    #[inline(always)]
     pub(super) fn used(&self, now_us: u64) -> u64 {
         if self.previous == 0 {
             return self.current;
@@ -122,6 +123,7 @@ impl Pair {
         self.window_us
     }
 
+    #[inline(always)]
     pub(crate) fn expire_at_ms(&self) -> u64 {
         ceil_ms(self.clear_at())
     }
