@@ -20,6 +20,7 @@ run: build ## start a server with the module (PORT=6379, ARGS="further server op
 	@scripts/run-server $(PORT) $(MODULE) $(ARGS)
 
 test: deps ## run the whole suite (REDIS_SERVER=path chooses the server)
+	@scripts/install-deps tmux prometheus zsh fish
 	cargo build --lib
 	RL_MODULE=target/debug/librl.so cargo test --workspace
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread::sleep;
@@ -41,7 +41,7 @@ impl Frozen {
         let compiled = Command::new("cc")
             .args(["-shared", "-fPIC", "-O1", "-o"])
             .arg(&library)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/clock.c"))
+            .arg(super::root().join("tests/support/clock.c"))
             .status()
             .unwrap();
         assert!(compiled.success());

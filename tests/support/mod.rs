@@ -36,16 +36,24 @@ pub fn server_binary() -> String {
     std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
 
+/// The repository, also when a crate in it shares this file.
+pub fn root() -> &'static Path {
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut roots = folders.filter(|folder| folder.join("tests/support/mod.rs").exists());
+    roots.next().unwrap()
+}
+
 /// The module under test, built once for each run of a test file.
 pub fn module() -> &'static Path {
     static MODULE: OnceLock<PathBuf> = OnceLock::new();
     MODULE.get_or_init(|| {
         if let Ok(path) = std::env::var("RL_MODULE") {
-            return fs::canonicalize(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let path = root().join(path);
+            return fs::canonicalize(&path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         }
         let built = Command::new(env!("CARGO"))
             .args(["build", "--quiet", "--lib"])
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .current_dir(root())
             .status()
             .unwrap();
         assert!(built.success(), "the module does not build");

@@ -1,0 +1,140 @@
+//! What docs/cli.md says is what happens.
+
+#![allow(clippy::unwrap_used)]
+
+mod rl;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use rl::support::{Server, ask, eventually, root};
+use rl::{Folder, RL, command, name, rl, url};
+use rstest::rstest;
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/cli.md")).unwrap()
+}
+
+/// The lines between ```kind and ```.
+fn blocks<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
+    let begin = format!("```{kind}\n");
+    let parts = page.split(&begin).skip(1);
+    parts
+        .map(|part| part.split("\n```").next().unwrap())
+        .collect()
+}
+
+/// The same words, whatever the space between them; `…` stands for what differs, in a word or as one.
+fn alike(expected: &str, actual: &str) -> bool {
+    let (expected, actual): (Vec<_>, Vec<_>) = (
+        expected.split_whitespace().collect(),
+        actual.split_whitespace().collect(),
+    );
+    let same = |(expected, actual): (&&str, &&str)| match expected.split_once('…') {
+        Some((begin, end)) => actual.starts_with(begin) && actual.ends_with(end),
+        None => expected == actual,
+    };
+    expected.len() == actual.len() && expected.iter().zip(&actual).all(same)
+}
+
+#[rstest]
+fn the_examples_answer_what_the_page_says() {
+    let (server, folder) = (Server::start(), Folder::new());
+    let page = page().replace("10.0.0.1:6379", &name(&server));
+    folder.file("limits.json", blocks(&page, "json")[0]);
+    let path = format!(
+        "{}:{}",
+        Path::new(RL).parent().unwrap().display(),
+        std::env::var("PATH").unwrap()
+    );
+    let mut run = 0;
+    for block in blocks(&page, "console") {
+        for example in block.split("$ ").skip(1) {
+            let (line, expected) = example.split_once('\n').unwrap_or((example, ""));
+            let output = Command::new("sh")
+                .args(["-c", &format!("{line} 2>&1")])
+                .current_dir(folder.path(""))
+                .env("PATH", &path)
+                .env("RL_URL", url(&server))
+                .output()
+                .unwrap();
+            let actual = String::from_utf8(output.stdout).unwrap();
+            assert!(
+                alike(expected, &actual),
+                "{line}\nsays\n{expected}\nis\n{actual}"
+            );
+            run += 1;
+        }
+    }
+    assert!(run >= 8, "only {run} examples");
+}
+
+#[rstest]
+fn every_command_is_on_the_page() {
+    let help = rl("redis://127.0.0.1:1", &["--help"]).exits(0).out;
+    let commands = help
+        .split("Commands:\n")
+        .nth(1)
+        .unwrap()
+        .split("\n\n")
+        .next()
+        .unwrap();
+    let names: Vec<_> = commands
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() >= 9, "{help}");
+    for name in names.iter().filter(|&&name| name != "help") {
+        assert!(
+            page().contains(&format!("`rl {name} ")) || page().contains(&format!("`rl {name}`")),
+            "{name}"
+        );
+    }
+}
+
+#[rstest]
+fn the_user_of_the_page_may_do_it_all() {
+    let (primary, replica, folder) = (Server::start(), Server::start(), Folder::new());
+    replica.follow(&primary);
+    eventually("the primary lists its replica", || {
+        primary.info("replication", "connected_slaves") == "1"
+    });
+    let page = page();
+    let line = page
+        .lines()
+        .find(|line| line.starts_with("ACL SETUSER rl "))
+        .unwrap();
+    for node in [&primary, &replica] {
+        if let Err(error) = rl::support::try_ask::<()>(&mut node.connect(), line) {
+            // Before 7.0 only whole commands can be told apart.
+            assert!(error.to_string().contains("config|get"), "{error}");
+            let whole = line
+                .replace("config|get", "config")
+                .replace(" +cluster|nodes +cluster|info", " +cluster");
+            ask::<()>(&mut node.connect(), &whole);
+        }
+    }
+    let file = folder.file("limits.json", blocks(&page, "json")[0]);
+    let user = format!("redis://rl:secret@{}", name(&primary));
+    for (args, code) in [
+        (&["policy", "push", &file][..], 0),
+        (&["policy", "diff", &file], 0),
+        (&["policy", "pull", "-"], 0),
+        (&["check", "user:42", "free"], 0),
+        (&["override", "set", "user:42", "free", "BLOCK"], 0),
+        (&["override", "get", "user:42"], 0),
+        (&["check", "user:42", "free"], 1),
+        (&["override", "del", "user:42", "free"], 0),
+        (&["audit"], 0),
+        (&["stats"], 0),
+        (&["top"], 0),
+        // Nothing is saved here, as it says.
+        (&["doctor"], 1),
+    ] {
+        rl(&user, args).exits(code);
+    }
+    let doctor = command(&user, &["doctor"]).output().unwrap();
+    let told = String::from_utf8(doctor.stdout).unwrap();
+    assert!(told.contains("0 problems"), "{told}");
+}

@@ -1,0 +1,262 @@
+//! `rl policy`: a file and every primary hold the same, or the difference is told.
+
+#![allow(clippy::unwrap_used)]
+
+mod rl;
+
+use redis::Value;
+use rl::support::Server;
+use rl::{Cluster, Folder, RL, Terminal, name, rl, url};
+use rstest::rstest;
+use serde_json::json;
+
+const FILE: &str = r#"{"policies": {
+  "pro": {"limits": ["slide 60 60 cost 1", "SLIDE 90000 1m"], "note": "requests and tokens"},
+  "free": {"limits": ["SLIDE 100 60"]},
+  "trial": {"limits": ["BUCKET 10 10 1h"], "shadow": true}
+}}"#;
+
+fn dump(server: &Server) -> serde_json::Value {
+    serde_json::from_str(&server.run::<String>("RL.POLICY", &["DUMP"])).unwrap()
+}
+
+fn wanted() -> serde_json::Value {
+    json!({"policies": {
+        "free": {"limits": ["SLIDE 100 1m"]},
+        "pro": {"limits": ["SLIDE 60 1m COST 1", "SLIDE 90000 1m"], "note": "requests and tokens"},
+        "trial": {"limits": ["BUCKET 10 10 1h"], "shadow": true},
+    }})
+}
+
+#[rstest]
+fn a_file_goes_to_a_server_and_comes_back() {
+    let (server, folder) = (Server::start(), Folder::new());
+    let (url, file) = (url(&server), folder.file("limits.json", FILE));
+    let _: () = server.run("RL.POLICY", &["SET", "free", "SLIDE", "50", "1m"]);
+
+    let diff = rl(&url, &["policy", "diff", &file]).exits(1);
+    assert_eq!(
+        diff.out,
+        format!(
+            "@ {}\n- free: SLIDE 50 1m\n+ free: SLIDE 100 1m\n\
+             + pro: SLIDE 60 1m COST 1 + SLIDE 90000 1m  # requests and tokens\n+ trial: BUCKET 10 10 1h (shadow)\n",
+            name(&server)
+        )
+    );
+    assert_eq!(
+        server.run::<Vec<String>>("RL.POLICY", &["LIST"]),
+        ["free"],
+        "diff changes nothing"
+    );
+
+    let push = rl(&url, &["policy", "push", &file]).exits(0);
+    assert!(
+        push.out.starts_with(&diff.out),
+        "what changes is shown first: {}",
+        push.out
+    );
+    assert!(
+        push.out.ends_with(&format!(
+            "pushed 3 policies to 1 of 1 primaries: {}\n",
+            name(&server)
+        )),
+        "{}",
+        push.out
+    );
+    assert_eq!(dump(&server), wanted());
+    rl(&url, &["policy", "diff", &file]).exits(0);
+
+    let pulled = folder.path("pulled.json");
+    rl(&url, &["policy", "pull", &pulled]).exits(0);
+    let text = std::fs::read_to_string(&pulled).unwrap();
+    assert_eq!(
+        text.trim_end(),
+        server.run::<String>("RL.POLICY", &["DUMP"]),
+        "the module's own form"
+    );
+    rl(&url, &["policy", "diff", &pulled]).exits(0);
+    assert_eq!(rl(&url, &["policy", "pull", "-"]).exits(0).out, text);
+}
+
+#[rstest]
+fn nothing_is_deleted_by_accident() {
+    let (server, folder) = (Server::start(), Folder::new());
+    let (url, file) = (url(&server), folder.file("limits.json", FILE));
+    let _: () = server.run("RL.POLICY", &["SET", "old", "SLIDE", "1", "1m"]);
+
+    let refused = rl(&url, &["policy", "push", &file]).exits(2);
+    assert!(
+        refused
+            .err
+            .contains("nothing was changed: the file lacks old")
+            && refused.err.contains("--prune"),
+        "{}",
+        refused.err
+    );
+    assert_eq!(server.run::<Vec<String>>("RL.POLICY", &["LIST"]), ["old"]);
+
+    // A person is asked.
+    let line = format!("{RL} --url {url} policy push {file}; echo exit=$?; sleep 600");
+    let terminal = Terminal::run(&line);
+    terminal.shows(&["- old: SLIDE 1 1m", "Delete old? [y/N]"]);
+    terminal.press(&["n", "Enter"]);
+    terminal.shows(&["nothing was changed", "exit=2"]);
+    assert_eq!(server.run::<Vec<String>>("RL.POLICY", &["LIST"]), ["old"]);
+    let terminal = Terminal::run(&line);
+    terminal.shows(&["Delete old? [y/N]"]);
+    terminal.press(&["y", "Enter"]);
+    terminal.shows(&["pushed 3 policies", "exit=0"]);
+    assert_eq!(dump(&server), wanted());
+
+    let _: () = server.run("RL.POLICY", &["SET", "old", "SLIDE", "1", "1m"]);
+    rl(&url, &["policy", "push", &file, "--prune"]).exits(0);
+    assert_eq!(dump(&server), wanted());
+}
+
+#[rstest]
+fn a_bad_file_reaches_no_node() {
+    let (server, folder) = (Server::start(), Folder::new());
+    let bad = FILE.replace("BUCKET 10 10 1h", "BUCKET 10 10 1y");
+    let file = folder.file("limits.json", &bad);
+    for command in ["diff", "push"] {
+        let run = rl(&url(&server), &["policy", command, &file]).exits(2);
+        let says = format!(
+            "{file}:4:41: policy \"trial\": limit \"BUCKET 10 10 1y\": period must be a duration"
+        );
+        assert!(run.err.contains(&says), "{}", run.err);
+    }
+    let missing = rl(&url(&server), &["policy", "push", "/nowhere/limits.json"]).exits(2);
+    assert!(
+        missing.err.contains("/nowhere/limits.json: No such file"),
+        "{}",
+        missing.err
+    );
+    assert_eq!(server.calls("rl.policy"), 0);
+}
+
+#[rstest]
+fn every_primary_of_a_cluster() {
+    let (cluster, folder) = (Cluster::start(), Folder::new());
+    let file = folder.file("limits.json", FILE);
+    let push = rl(&cluster.url(), &["policy", "push", &file]).exits(0);
+    assert!(
+        push.out.contains("pushed 3 policies to 3 of 3 primaries"),
+        "{}",
+        push.out
+    );
+    for node in &cluster.nodes {
+        assert_eq!(dump(node), wanted());
+    }
+
+    // One goes astray: it is named, and nobody believes it unasked.
+    let astray = &cluster.nodes[1];
+    let _: () = astray.run("RL.POLICY", &["SET", "free", "SLIDE", "7", "1m"]);
+    let diff = rl(&cluster.url(), &["policy", "diff", &file]).exits(1);
+    assert!(
+        diff.out.contains(&format!(
+            "@ {}\n- free: SLIDE 7 1m\n+ free: SLIDE 100 1m\n",
+            name(astray)
+        )),
+        "{}",
+        diff.out
+    );
+    let pulled = folder.path("pulled.json");
+    let refused = rl(&cluster.url(), &["policy", "pull", &pulled]).exits(2);
+    assert!(
+        refused.err.contains("do not hold the same") && refused.err.contains(&name(astray)),
+        "{}",
+        refused.err
+    );
+    assert!(!std::path::Path::new(&pulled).exists());
+    rl(
+        &cluster.url(),
+        &["policy", "pull", &pulled, "--from", &name(astray)],
+    )
+    .exits(0);
+    assert!(
+        std::fs::read_to_string(&pulled)
+            .unwrap()
+            .contains("SLIDE 7 1m")
+    );
+
+    let json = rl(&cluster.url(), &["policy", "push", &file, "--json"])
+        .exits(0)
+        .json();
+    assert_eq!(json["pushed"].as_array().unwrap().len(), 3, "{json}");
+    assert_eq!(json["failed"], json!([]));
+    assert!(cluster.nodes.iter().all(|node| dump(node) == wanted()));
+}
+
+#[rstest]
+fn a_node_that_fails_is_named_and_the_others_are_told() {
+    let (mut cluster, folder) = (Cluster::start(), Folder::new());
+    let file = folder.file("limits.json", FILE);
+
+    // One refuses to write.
+    let full = &cluster.nodes[2];
+    let _: Value = full.run("CONFIG", &["SET", "maxmemory", "1"]);
+    let push = rl(&cluster.url(), &["policy", "push", &file]).exits(2);
+    assert!(
+        push.err.contains(&format!("{}: OOM", name(full))),
+        "{}",
+        push.err
+    );
+    assert!(
+        push.out.contains("pushed 3 policies to 2 of 3 primaries"),
+        "{}",
+        push.out
+    );
+    assert_eq!(
+        dump(full),
+        json!({"policies": {}}),
+        "all or nothing on each node"
+    );
+    assert_eq!(dump(&cluster.nodes[0]), wanted());
+    let _: Value = full.run("CONFIG", &["SET", "maxmemory", "0"]);
+
+    // One is dead.
+    let dead = name(&cluster.nodes[1]);
+    cluster.nodes[1].kill();
+    let other = folder.file("other.json", &FILE.replace("SLIDE 100 60", "SLIDE 200 60"));
+    let push = rl(&cluster.url(), &["policy", "push", &other]).exits(2);
+    assert!(push.err.contains(&format!("rl: {dead}: ")), "{}", push.err);
+    let told = format!("to 2 of 3 primaries: {}", names(&cluster, &[0, 2]));
+    assert!(push.out.contains(&told), "{} lacks {told}", push.out);
+    for n in [0, 2] {
+        assert_eq!(
+            dump(&cluster.nodes[n])["policies"]["free"]["limits"][0],
+            "SLIDE 200 1m"
+        );
+    }
+    let json = rl(&cluster.url(), &["policy", "push", &other, "--json"])
+        .exits(2)
+        .json();
+    assert_eq!(json["failed"][0]["node"], dead, "{json}");
+    assert_eq!(json["pushed"].as_array().unwrap().len(), 2, "{json}");
+    // The same for the other two; the address given may be the dead one, if another is given as well.
+    rl(&cluster.url(), &["policy", "diff", &other]).exits(2);
+    let both = format!("redis://{dead},{}", cluster.url());
+    let pulled = rl(&both, &["policy", "pull", "-"]).exits(2);
+    assert!(
+        pulled.out.contains("SLIDE 200 1m") && pulled.err.contains(&dead),
+        "{}",
+        pulled.err
+    );
+}
+
+fn names(cluster: &Cluster, which: &[usize]) -> String {
+    let mut names: Vec<_> = which.iter().map(|&n| name(&cluster.nodes[n])).collect();
+    names.sort();
+    names.join(", ")
+}
+
+#[rstest]
+fn a_replica_leads_to_its_primary() {
+    let (primary, replica, folder) = (Server::start(), Server::start(), Folder::new());
+    replica.follow(&primary);
+    let file = folder.file("limits.json", FILE);
+    rl(&url(&replica), &["policy", "push", &file]).exits(0);
+    assert_eq!(dump(&primary), wanted());
+    primary.wait_for(&replica);
+    assert_eq!(dump(&replica), wanted());
+}
