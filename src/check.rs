@@ -166,7 +166,7 @@ impl<'a> Check<'a> {
             (true, false) => Answer::Allowed,
         };
         let seen = Seen {
-            name: self.request.name.as_bytes(),
+            name: self.request.name,
             cost: self.request.spec.cost,
             answer,
             policy: None,

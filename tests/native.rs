@@ -520,7 +520,9 @@ fn module_arguments_are_refused() {
         "{refused}"
     );
     assert!(
-        server.log().contains("rl takes one module argument"),
+        server
+            .log()
+            .contains("rl: the module argument surprise has no value"),
         "the log says why"
     );
     let unknown = server.error("RL.SLIDE", &["k", "3", "1h"]);
@@ -560,5 +562,8 @@ fn a_server_configured_with_module_arguments_does_not_start() {
     let _ = std::fs::remove_dir_all(&dir);
     let refused = status.map(|status| !status.success());
     assert_eq!(refused, Some(true), "the server started nonetheless");
-    assert!(log.contains("rl takes one module argument"), "{log}");
+    assert!(
+        log.contains("rl: the module argument surprise has no value"),
+        "{log}"
+    );
 }

@@ -201,7 +201,6 @@ impl State {
     }
 }
 
-#[inline(always)]
 pub(crate) fn evaluate(
     limit: &Limit,
     stored: Option<&State>,
