@@ -147,7 +147,10 @@ fn what_the_page_says_to_watch_is_there(page: String) {
     ask::<()>(&mut con, "SET plain x");
     assert!(ask_error(&mut con, "RL.SLIDE plain 100 60").starts_with("WRONGTYPE"));
     let _: i64 = ask(&mut con, "DEL plain");
-    for (setting, error) in [("min-replicas-to-write", "NOREPLICAS"), ("maxmemory", "OOM")] {
+    for (setting, error) in [
+        ("min-replicas-to-write", "NOREPLICAS"),
+        ("maxmemory", "OOM"),
+    ] {
         ask::<()>(&mut con, &format!("CONFIG SET {setting} 1"));
         assert!(ask_error(&mut con, "RL.SLIDE new 100 60").starts_with(error));
         ask::<()>(&mut con, &format!("CONFIG SET {setting} 0"));
@@ -164,14 +167,19 @@ fn what_the_page_says_to_watch_is_there(page: String) {
         let info: String = server.run("INFO", &[section]);
         for words in code {
             for word in words.split('…') {
-                assert!(info.contains(word), "{word} is not in INFO {section}:\n{info}");
+                assert!(
+                    info.contains(word),
+                    "{word} is not in INFO {section}:\n{info}"
+                );
             }
         }
         rows += 1;
     }
     assert_eq!(rows, 6);
     assert!(
-        server.info("keyspace", "db0").starts_with("keys=1,expires=1"),
+        server
+            .info("keyspace", "db0")
+            .starts_with("keys=1,expires=1"),
         "every limit has an expiry"
     );
 }
@@ -179,5 +187,8 @@ fn what_the_page_says_to_watch_is_there(page: String) {
 #[rstest]
 fn a_server_does_not_let_the_module_go() {
     let error = Server::start().error("MODULE", &["UNLOAD", "rl"]);
-    assert!(error.contains("one or more module-side data types"), "{error}");
+    assert!(
+        error.contains("one or more module-side data types"),
+        "{error}"
+    );
 }

@@ -505,10 +505,9 @@ fn module_arguments_are_refused() {
         refused.starts_with("ERR Error loading the extension"),
         "{refused}"
     );
-    assert!(
-        server.log().contains("rl takes one module argument"),
-        "the log says why"
-    );
+    eventually("the log says why", || {
+        server.log().contains("rl takes one module argument")
+    });
     let unknown = server.error("RL.SLIDE", &["k", "3", "1h"]);
     assert!(unknown.contains("unknown command"), "{unknown}");
 

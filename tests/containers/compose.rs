@@ -156,7 +156,9 @@ fn a_gateway_over_sentinels_goes_on_counting_when_its_primary_dies() {
     });
     eventually("logins pass again", || alice() == 200);
     eventually("the limit of five goes on", || alice() == 429);
-    println!("measured: compose with a gateway: {admitted} of 5 logins admitted in all, two before the kill");
+    println!(
+        "measured: compose with a gateway: {admitted} of 5 logins admitted in all, two before the kill"
+    );
     assert!(admitted <= 5 && left("rl-2") == 0);
 }
 
