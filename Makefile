@@ -24,13 +24,13 @@ test: deps ## run the whole suite (REDIS_SERVER=path chooses the server)
 	cargo build --lib
 	RL_MODULE=target/debug/librl.so cargo test --workspace
 
-test-containers: deps ## images, suite, failures and clients in containers (STEPS=failures for some, FULL=1 for every server; needs Docker)
+test-containers: deps ## images, suite, failures and clients in containers (STEPS=failures for some, FULL=1 on every server; needs Docker)
 	@scripts/test-containers $(STEPS)
 
 test-clients: deps ## the examples of docs/clients, in six languages, on a cluster
 	@scripts/test-clients
 
-test-matrix: deps ## the whole suite on other servers (SERVERS="/path/to/redis-server …")
+test-matrix: deps ## the whole suite on other servers (SERVERS="redis-6.2 valkey-9.1 /path/to/redis-server …" for some)
 	@scripts/test-matrix $(SERVERS)
 
 soak: deps ## every command on a million keys for ten minutes (SOAK_SECONDS=600 SOAK_KEYS=1000000; needs Docker)

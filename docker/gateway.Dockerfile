@@ -3,14 +3,17 @@ ARG BUILD_IMAGE=rust:1.88-bookworm
 ARG RUN_IMAGE=debian:bookworm-slim
 
 FROM ${BUILD_IMAGE} AS build
+# dev compiles sooner and runs slower.
+ARG PROFILE=release
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY crates crates
+# Named in Cargo.toml, so cargo wants to see them.
 COPY benches benches
 COPY src src
-RUN cargo build --release --locked -p rl-client --features sentinel --example gateway
+RUN cargo install --locked --profile ${PROFILE} --path crates/client --example gateway --root /out
 
 FROM ${RUN_IMAGE}
-COPY --from=build /src/target/release/examples/gateway /usr/local/bin/gateway
+COPY --from=build /out/bin/gateway /usr/local/bin/gateway
 EXPOSE 8080
 ENTRYPOINT ["gateway"]

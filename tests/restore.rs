@@ -7,7 +7,7 @@ mod support;
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Connection, RedisResult, Value};
 use rstest::rstest;
-use support::{Five, Random, Server, ask, error_text, try_ask};
+use support::{Five, Random, Server, ask, error_text, eventually, try_ask};
 
 /// A DUMP payload ends with the RDB version (2 bytes) and a checksum (8).
 const CHECKSUM: usize = 8;
@@ -89,7 +89,9 @@ fn a_newer_encoding_is_refused() {
         assert!(refused.unwrap_err().to_string().contains("Bad data format"));
     }
     assert_eq!(server.run::<i64>("EXISTS", &["k"]), 0);
-    assert!(server.log().contains("newer version"), "the log says why");
+    eventually("the log says why", || {
+        server.log().contains("newer version")
+    });
 }
 
 #[rstest]

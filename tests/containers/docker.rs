@@ -13,6 +13,12 @@ pub fn old_image() -> String {
         .expect("RL_OLD_IMAGE is not set: run these by `make test-containers`")
 }
 
+/// The image of the example gateway.
+pub fn gateway_image() -> String {
+    std::env::var("RL_GATEWAY_IMAGE")
+        .expect("RL_GATEWAY_IMAGE is not set: run these by `make test-containers`")
+}
+
 /// Marks all that a run makes, so that it can be found and removed.
 pub fn label() -> String {
     format!(

@@ -1,8 +1,8 @@
 //! A killed primary: limits go on at the promoted replica. What it never received is admitted again, and
 //! no more than that; what `WAIT 1` confirmed never is.
 
-use std::thread::{scope, sleep};
-use std::time::{Duration, Instant};
+use std::thread::scope;
+use std::time::Instant;
 
 use rstest::rstest;
 
@@ -22,8 +22,8 @@ fn a_killed_primary_costs_no_more_than_was_not_replicated(
     #[values(false, true)] behind: bool,
 ) {
     let topology = Topology::new(kind, &[]);
-    let plain = Tally::new(Topology::keys("plain", 10), 600);
-    let safe = Tally::new(Topology::keys("safe", 5), 300).safe();
+    let plain = Tally::new(Topology::keys("plain", 10), 2000);
+    let safe = Tally::new(Topology::keys("safe", 5), 600).safe();
     let both = [&plain, &safe];
     let find = || topology.primary();
     let [lost, lost_safe] = scope(|scope| {
@@ -34,10 +34,15 @@ fn a_killed_primary_costs_no_more_than_was_not_replicated(
                 scope.spawn(move || tally.work(Primary::new(find), n));
             }
         }
-        sleep(Duration::from_secs(1));
+        let told = |more: u64| {
+            let enough = plain.total() + more;
+            eventually("the load runs", || plain.total() >= enough);
+        };
+        told(2000);
+        eventually("WAIT confirms calls", || safe.total() >= 100);
         if behind {
             topology.nodes[1].cut();
-            sleep(Duration::from_millis(300));
+            told(1000);
         }
         let killed = Instant::now();
         topology.nodes[0].kill();

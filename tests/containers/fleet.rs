@@ -53,21 +53,7 @@ impl Fleet {
             &format!("{name}-front"),
         ]);
         let back = format!("{name}-back");
-        // Addresses can be fixed only on a subnet given by name: take the one that Docker finds free.
-        docker(&["network", "create", &back]);
-        let format = "{{(index .IPAM.Config 0).Subnet}}";
-        let subnet = docker(&["network", "inspect", "--format", format, &back]);
-        docker(&["network", "rm", &back]);
-        docker(&[
-            "network",
-            "create",
-            "--label",
-            &label,
-            "--internal",
-            "--subnet",
-            &subnet,
-            &back,
-        ]);
+        let subnet = internal_network(&back);
         let prefix = subnet.rsplit_once('.').unwrap().0.to_owned();
         Self {
             name,
@@ -90,6 +76,7 @@ impl Fleet {
             26379,
             Setup {
                 words: &words,
+                env: &["DOWN_AFTER_MS=4000"],
                 ..Setup::default()
             },
         )
@@ -152,6 +139,22 @@ impl Fleet {
         node.start();
         node
     }
+}
+
+/// A network without a way out, and its subnet. Addresses can be fixed only on a subnet given by name: take the
+/// one that Docker finds free, and another one if somebody else was quicker.
+fn internal_network(name: &str) -> String {
+    let label = label();
+    let mut subnet = String::new();
+    eventually("a subnet is free", || {
+        docker(&["network", "create", name]);
+        let format = "{{(index .IPAM.Config 0).Subnet}}";
+        subnet = docker(&["network", "inspect", "--format", format, name]);
+        docker(&["network", "rm", name]);
+        let create = ["network", "create", "--label", &label, "--internal"];
+        try_docker(&[&create, &["--subnet", &subnet, name][..]].concat()).is_ok()
+    });
+    subnet
 }
 
 impl Drop for Fleet {
@@ -230,9 +233,11 @@ impl Node {
     pub fn connect(&self) -> RedisResult<Connection> {
         let port = *self.port.lock().unwrap();
         let client = Client::open(("127.0.0.1", port))?;
-        let con = client.get_connection_with_timeout(Duration::from_secs(2))?;
-        con.set_read_timeout(Some(Duration::from_secs(2)))?;
-        con.set_write_timeout(Some(Duration::from_secs(2)))?;
+        // Who dies is noticed at once; who is slow, on a busy machine, gets time.
+        let patience = Duration::from_secs(15);
+        let con = client.get_connection_with_timeout(patience)?;
+        con.set_read_timeout(Some(patience))?;
+        con.set_write_timeout(Some(patience))?;
         Ok(con)
     }
 
