@@ -668,7 +668,7 @@ fn calls_and_the_units_that_they_bring_are_not_taken_for_each_other(server: Serv
     set(&mut other, "SLIDE 90000 1m");
     assert_eq!(six("RL.CHECK k llm 80000").0, 0);
     set(&mut other, "SLIDE 60 1m COST 1");
-    assert_eq!(six("RL.CHECK k llm 80000").2, 59, "tokens are no calls");
+    assert_eq!(six("RL.CHECK k llm 80000").2, 57, "the third call");
     // A refund is of units that a call brought.
     assert_eq!(ask::<i64>(&mut other, "RL.REFUND k 500"), 0);
 }
@@ -835,7 +835,8 @@ fn nonsense_is_refused_and_changes_nothing(server: Server) {
             "RL.POLICY SET p SLIDE 9007199254740992 1",
             "ERR limit must be",
         ),
-        ("RL.POLICY SET p SLIDE 1 1 COST -1", "ERR cost must be"),
+        ("RL.POLICY SET p SLIDE 1 1 COST -1", "ERR COST of a limit"),
+        ("RL.POLICY SET p SLIDE 1 1 COST 0", "ERR COST of a limit"),
         ("RL.CHECK k p -1", "ERR cost must be"),
         ("RL.CHECK k p 9007199254740992", "ERR cost must be"),
         ("RL.CHECK k p 1 PEEK FORCE", "ERR PEEK and FORCE"),
