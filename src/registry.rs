@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rl_core::policy::{self, MAX_POLICIES, Policy};
 use rl_core::{Error, Tally};
 
-use crate::redis::{Context, Loading, MainThread};
+use crate::redis::{Context, Loading, MainThread, tell_soon};
 
 /// A policy and its name.
 pub(crate) struct Named {
@@ -239,7 +239,9 @@ pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
 pub(crate) fn on_fork(ctx: &Context) {
     if count() > 0 && ctx.is_rewriting_aof() {
         UNTOLD.store(true, Relaxed);
-        tell(ctx);
+        // Not within BGREWRITEAOF itself, which would be taken for a change and replicated. A timer is
+        // due before the server can find that the child has finished.
+        tell_soon(ctx);
     }
 }
 
