@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rl_core::policy::{self, MAX_POLICIES, Policy};
 use rl_core::{Error, Tally};
 
-use crate::redis::{Context, Loading, MainThread};
+use crate::redis::{Context, Loading, MainThread, tell_soon};
 
 /// A policy and its name.
 pub(crate) struct Named {
@@ -251,11 +251,13 @@ pub(crate) fn on_loading(ctx: &Context, event: Loading) -> Result<(), Error> {
 }
 
 /// An AOF that is rewritten begins without policies, unless it begins with an RDB. What is sent later comes
-/// after its beginning; a replica that receives it as well has the same set already. Nothing is sent here: the
-/// command that forked would be sent along.
+/// after its beginning; a replica that receives it as well has the same set already.
 pub(crate) fn on_fork(ctx: &Context) {
     if ctx.is_rewriting_aof() {
         UNTOLD.store(true, Relaxed);
+        // Not within BGREWRITEAOF itself, which would be taken for a change and replicated. A timer is
+        // due before the server can find that the child has finished.
+        tell_soon(ctx);
     }
 }
 

@@ -114,6 +114,20 @@ fn subscribe_to(ctx: &Context, id: u64, handler: Handler) -> bool {
     }
 }
 
+/// Has [`registry::tell`] called as soon as the command or event at hand is over.
+pub(crate) fn tell_soon(ctx: &Context) {
+    // SAFETY: the context is valid; the handler lives as long as the module, and needs no data.
+    unsafe { api!(RedisModule_CreateTimer)(ctx.raw, 0, Some(on_timer), std::ptr::null_mut()) };
+}
+
+unsafe extern "C" fn on_timer(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
+    shield((), || {
+        // SAFETY: the server passes a valid context.
+        let ctx = unsafe { Context::new(ctx) };
+        registry::tell(&ctx);
+    });
+}
+
 /// Follows every event with [`crate::replicate::on_event`]; `false` if the server cannot tell of all.
 pub(crate) fn subscribe(ctx: &Context) -> bool {
     let mut all = Event::ALL.into_iter();
