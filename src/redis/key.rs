@@ -1,6 +1,8 @@
 //! An open key: its state, its expiry.
 
 use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr;
 use std::slice;
 
@@ -25,8 +27,38 @@ pub(crate) struct Key {
 enum Held {
     Nothing,
     /// Where they are, so that storing need not look again, and what they say.
-    Words(Words, State),
+    Words(Words, Small),
     Live(Live),
+}
+
+/// A state read from words. Few of those own memory; for all others there is nothing to drop, which spares a
+/// call that the compiler cannot.
+struct Small(ManuallyDrop<State>);
+
+impl Small {
+    #[inline(always)]
+    const fn new(state: State) -> Self {
+        Self(ManuallyDrop::new(state))
+    }
+}
+
+impl Deref for Small {
+    type Target = State;
+
+    #[inline(always)]
+    fn deref(&self) -> &State {
+        &self.0
+    }
+}
+
+impl Drop for Small {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.owns_memory() {
+            // SAFETY: dropped once, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
 }
 
 impl Key {
@@ -102,7 +134,7 @@ impl Key {
             } else {
                 let words = Words::from_raw(value);
                 let state = words.state_of(algorithm)?;
-                Held::Words(words, state)
+                Held::Words(words, Small::new(state))
             };
         }
         Ok(())
@@ -147,7 +179,7 @@ impl Key {
             && seen.algorithm() == algorithm
             && held.overwrite(words)
         {
-            *seen = state;
+            *seen = Small::new(state);
             return Ok(());
         }
         if let Held::Live(live) = &mut self.held
@@ -158,7 +190,7 @@ impl Key {
         }
         let resized = matches!(&self.held, Held::Words(_, seen) if seen.algorithm() == algorithm);
         let new = match &words {
-            Some(words) => Held::Words(Words::new(words), state),
+            Some(words) => Held::Words(Words::new(words), Small::new(state)),
             None => Held::Live(Live::new(state)),
         };
         let mut old = ptr::null_mut();

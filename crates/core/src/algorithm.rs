@@ -366,6 +366,17 @@ pub struct Return<'a> {
 }
 
 impl State {
+    /// Whether dropping the state frees anything.
+    #[must_use]
+    #[inline(always)]
+    pub fn owns_memory(&self) -> bool {
+        match self {
+            Self::Slide(state) => matches!(state, slide::State::Parts(_)),
+            Self::Bucket(_) | Self::Fixed(_) | Self::Leak(_) => false,
+            Self::Exact(_) | Self::Lease(_) | Self::Group(_) => true,
+        }
+    }
+
     /// The window or period; 0 for states that have none of their own.
     pub(crate) fn span_us(&self) -> u64 {
         match self {

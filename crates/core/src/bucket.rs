@@ -65,6 +65,7 @@ impl Limit {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         let capacity = parse::count(words.next(), Error::Capacity)?;
         let refill = parse::count(words.next(), Error::Refill)?;

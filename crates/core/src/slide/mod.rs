@@ -67,6 +67,7 @@ impl Limit {
         }
     }
 
+    #[inline(always)]
     pub(crate) fn parse<'a>(words: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Ok(Self {
             limit: parse::count(words.next(), Error::Limit)?,
