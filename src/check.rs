@@ -340,8 +340,11 @@ pub(crate) fn all(
         if unheard {
             replicate::unheard(ctx);
         }
-        for check in &mut checks {
-            check.key = Key::none();
+        // As in `one`; where nothing is denied there is no entry.
+        if checks.iter().any(|check| !check.outcome.decision.allowed) {
+            for check in &mut checks {
+                check.key = Key::none();
+            }
         }
         for check in &checks {
             // What allowed while another denied has not decided anything.

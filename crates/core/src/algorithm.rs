@@ -290,7 +290,17 @@ algorithms! {
 impl Algorithm {
     /// Finds an algorithm by name, in any case.
     #[must_use]
+    #[inline]
     pub fn from_name(name: &[u8]) -> Option<Self> {
+        // The usual ones, as they are usually written.
+        match name {
+            b"SLIDE" => Some(Self::Slide),
+            b"BUCKET" => Some(Self::Bucket),
+            name => Self::from_any(name),
+        }
+    }
+
+    fn from_any(name: &[u8]) -> Option<Self> {
         let named = |algorithm: &&Self| algorithm.name().as_bytes().eq_ignore_ascii_case(name);
         Self::ALL.iter().find(named).copied()
     }

@@ -63,12 +63,12 @@ impl<'a> Ask<'a> {
     /// `[SHADOW] spec`, or `[SHADOW] POLICY name cost`.
     #[inline(always)]
     pub fn parse(words: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
-        let mut word = words.next();
-        let shadow = word.is_some_and(is_shadow);
+        let word = words.next();
+        let mut algorithm = word.and_then(Algorithm::from_name);
+        let shadow = algorithm.is_none() && word.is_some_and(is_shadow);
         if shadow {
-            word = words.next();
+            algorithm = words.next().and_then(Algorithm::from_name);
         }
-        let algorithm = word.and_then(Algorithm::from_name);
         let by = match algorithm.ok_or(Error::UnknownAlgorithm)? {
             Algorithm::Group => By::Policy {
                 name: words.next().ok_or(Error::IncompleteSpec)?,
