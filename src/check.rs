@@ -187,7 +187,7 @@ impl<L: Limits> Request<'_, L> {
         };
         let policy = self.limits.policy();
         let seen = Seen {
-            name: self.name.as_bytes(),
+            name: self.name,
             cost: self.limits.cost(decision.index),
             answer,
             policy: policy.map(|applied| applied.seen(decision.index)),

@@ -49,7 +49,7 @@ fn a_consumer_group_reads_every_denial(server: Server) {
         while keys.len() < 1000 {
             let line = "XREADGROUP GROUP kafka c1 COUNT 50 BLOCK 5000 STREAMS rl:audit >";
             let reply: Option<StreamReadReply> = ask(&mut con, line);
-            for entry in &reply.expect("entries keep coming").keys[0].ids {
+            for entry in &reply.unwrap().keys[0].ids {
                 keys.push(entry.get::<String>("key").unwrap());
                 let _: i64 = ask(&mut con, &format!("XACK rl:audit kafka {}", entry.id));
             }

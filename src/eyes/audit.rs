@@ -54,14 +54,14 @@ impl Ring {
     }
 
     #[inline(always)]
-    pub(super) fn record(&mut self, seen: &Seen, denial: &Denial, client: u64) {
+    pub(super) fn record(&mut self, seen: &Seen, name: &[u8], denial: &Denial, client: u64) {
         let id = self.id;
         self.id += 1;
         if self.entries.len() < self.max_len {
             self.entries.push(Entry::default());
         }
         if let Some(entry) = self.entries.get_mut(self.next) {
-            entry.fill(seen, denial, id, client);
+            entry.fill(seen, name, denial, id, client);
             self.next += 1;
             if self.next == self.max_len {
                 self.next = 0;
@@ -109,12 +109,12 @@ impl Ring {
 
 impl Entry {
     #[inline(always)]
-    pub(super) fn fill(&mut self, seen: &Seen, denial: &Denial, id: u64, client: u64) {
+    pub(super) fn fill(&mut self, seen: &Seen, name: &[u8], denial: &Denial, id: u64, client: u64) {
         self.id = id;
         self.time_us = seen.now_us;
         self.key.clear();
         self.key
-            .extend_from_slice(&seen.name[..seen.name.len().min(MAX_NAME)]);
+            .extend_from_slice(&name[..name.len().min(MAX_NAME)]);
         self.holder.clear();
         self.limit = match denial.by {
             By::Limit(limit) => {

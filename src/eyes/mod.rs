@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use rl_core::{Counted, Decision, Limit, MINUTE_US, Tally, Top};
 
-use crate::redis::{Context, MainThread, OnMainThread};
+use crate::redis::{Arg, Context, MainThread, OnMainThread};
 use crate::settings::{Number, Settings};
 use audit::Ring;
 pub(crate) use audit::{Entry, Shown};
@@ -52,7 +52,7 @@ pub(crate) enum By<'a> {
 /// One limit of a call that was answered and not only asked about.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
-    pub(crate) name: &'a [u8],
+    pub(crate) name: Arg<'a>,
     pub(crate) cost: u64,
     pub(crate) answer: Answer,
     pub(crate) policy: Option<Policy<'a>>,
@@ -119,6 +119,17 @@ impl Eyes {
         }
     }
 
+    /// Counts the first call of a minute.
+    #[cold]
+    #[inline(never)]
+    fn count_first(&mut self, counted: Counted, name: &[u8], now_us: u64) {
+        self.turn(now_us);
+        self.tally.add_one_now(counted);
+        if let Some(top) = &mut self.top {
+            top.saw_now(name);
+        }
+    }
+
     /// Whether a denial is one of those to be recorded.
     fn is_sampled(&mut self) -> bool {
         if self.unsampled > 0 {
@@ -173,7 +184,7 @@ pub(crate) fn saw<'a>(ctx: &Context, seen: Seen<'a>, denial: impl FnOnce() -> De
     if matches!(seen.answer, Answer::Denied | Answer::ShadowDenied) {
         saw_denial(ctx, counted, seen, denial());
     } else {
-        count(ctx, counted, seen.name, seen.now_us);
+        count(ctx, counted, seen.name.as_bytes(), seen.now_us);
     }
 }
 
@@ -181,24 +192,20 @@ pub(crate) fn saw<'a>(ctx: &Context, seen: Seen<'a>, denial: impl FnOnce() -> De
 #[inline(never)]
 fn count(ctx: &Context, counted: Counted, name: &[u8], now_us: u64) {
     with(ctx, |eyes| {
-        // A new minute is left whole to another function: so the usual way saves no registers.
-        if eyes.is_current(now_us) {
-            eyes.tally.add_one_now(counted);
-            if let Some(top) = &mut eyes.top {
-                top.saw_now(name);
-            }
-        } else {
-            eyes.turn(now_us);
-            eyes.tally.add_one_now(counted);
-            if let Some(top) = &mut eyes.top {
-                top.saw(name, false, now_us);
-            }
+        if !eyes.is_current(now_us) {
+            // Whole in a function of its own: so the usual way saves no registers.
+            return eyes.count_first(counted, name, now_us);
+        }
+        eyes.tally.add_one_now(counted);
+        if let Some(top) = &mut eyes.top {
+            top.saw_now(name);
         }
     });
 }
 
 #[inline(never)]
 fn saw_denial(ctx: &Context, counted: Counted, seen: Seen, denial: Denial) {
+    let name = seen.name.as_bytes();
     let streamed = with(ctx, |eyes| {
         if !eyes.is_current(seen.now_us) {
             eyes.turn(seen.now_us);
@@ -206,9 +213,9 @@ fn saw_denial(ctx: &Context, counted: Counted, seen: Seen, denial: Denial) {
         eyes.tally.add_one_now(counted);
         if let Some(top) = &mut eyes.top {
             if counted == Counted::Denied {
-                top.saw_denied_now(seen.name);
+                top.saw_denied_now(name);
             } else {
-                top.saw(seen.name, false, seen.now_us);
+                top.saw_now(name);
             }
         }
         if counted != Counted::Denied {
@@ -220,7 +227,7 @@ fn saw_denial(ctx: &Context, counted: Counted, seen: Seen, denial: Denial) {
         if !eyes.is_sampled() {
             return false;
         }
-        eyes.audit.record(&seen, &denial, ctx.client_id());
+        eyes.audit.record(&seen, name, &denial, ctx.client_id());
         !eyes.settings.audit_stream.is_empty()
     });
     if streamed == Some(true) {

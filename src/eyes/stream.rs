@@ -24,7 +24,13 @@ pub(super) fn add(ctx: &Context, seen: &Seen, denial: &Denial) {
 fn try_add(ctx: &Context, seen: &Seen, denial: &Denial) -> bool {
     let told = with(ctx, |eyes| {
         let mut entry = Entry::default();
-        entry.fill(seen, denial, eyes.audit.last_id(), ctx.client_id());
+        entry.fill(
+            seen,
+            seen.name.as_bytes(),
+            denial,
+            eyes.audit.last_id(),
+            ctx.client_id(),
+        );
         let max_len = eyes.settings.number(Number::AuditStreamMaxLen);
         (entry, eyes.settings.audit_stream.clone(), max_len)
     });

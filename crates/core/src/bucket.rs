@@ -221,7 +221,6 @@ impl State {
     }
 }
 
-#[inline(always)]
 pub(crate) fn evaluate(
     limit: &Limit,
     stored: Option<&State>,

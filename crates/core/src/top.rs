@@ -10,7 +10,7 @@ use crate::tally::{Gap, MINUTE_US, follows, minute_of};
 /// Longer names are cut to this many bytes.
 pub const MAX_NAME: usize = 256;
 
-/// Places in a bucket, so that a bucket is one cache line.
+/// Places in a bucket, which then has the size of a cache line.
 const PLACES: usize = 4;
 
 /// What makes a key hot.
@@ -271,10 +271,14 @@ impl Table {
     }
 }
 
+/// The golden ratio's digits, as good as any.
+const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Eight bytes at a time, the last of which may overlap; never 0, by which a free place is known.
 #[inline(always)]
 fn hash(seed: u64, name: &[u8]) -> u64 {
-    let mut hash = seed ^ name.len() as u64;
+    // Added rather than xored: which names would make up for another length depends on the seed.
+    let mut hash = seed.wrapping_add((name.len() as u64).wrapping_mul(ODD));
     let word = |at: usize| match name[at..].first_chunk() {
         Some(word) => u64::from_le_bytes(*word),
         None => 0,
@@ -300,6 +304,6 @@ fn short(name: &[u8]) -> u64 {
 /// Both halves of a product, folded.
 #[inline(always)]
 fn mix(word: u64) -> u64 {
-    let product = u128::from(word) * 0x9e37_79b9_7f4a_7c15;
+    let product = u128::from(word) * u128::from(ODD);
     product as u64 ^ (product >> 64) as u64
 }
