@@ -342,7 +342,7 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.MULTI", "k", "BUCKET", "1", "1", "1"], "ERR incomplete limit: a parameter or the cost is missing")]
 #[case(&["RL.PEEK", "k", "SLIDE", "1", "60", "1", "PEEK"], "ERR syntax error: nothing may follow the limit")]
 #[case(&["RL.LOAD", "k", "1", "\u{1}x"], "ERR damaged rate-limit state")]
-#[case(&["RL.LOAD", "k", "1", "\u{2}x"], "ERR rate-limit state of a newer version: upgrade this module first")]
+#[case(&["RL.LOAD", "k", "1", "\u{3}x"], "ERR rate-limit state of a newer version: upgrade this module first")]
 #[case(&["RL.LOAD", "k", "-1", "x"], "ERR expire-at-ms must be a Unix time in milliseconds between 1 and 9007199254740991")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "0"], "ERR precision must be an integer between 1 and 64")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "65"], "ERR precision must be an integer between 1 and 64")]
