@@ -18,7 +18,7 @@ fuzz_target!(|input: &[u8]| {
     }
 
     let mut parsed = Vec::new();
-    let result = parse::multi(words(), |position, spec| {
+    let result = parse::multi(words(), |position, _, spec| {
         parsed.push(position);
         spec.limit
             .evaluate(None, 0, spec.cost, Mode::Force)

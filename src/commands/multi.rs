@@ -58,9 +58,9 @@ impl Command for Multi {
         let now_us = ctx.now_us();
         let mut requests = SmallVec::<[Request; INLINE]>::new();
         let mut names = SmallVec::<[(u64, &[u8]); INLINE]>::new();
-        let options = parse::multi(args.words(1), |position, ask| {
+        let options = parse::multi(args.words(1), |position, key, ask| {
             let name = args.get(1 + position);
-            let distinct = (fingerprint(name.as_bytes()), name.as_bytes());
+            let distinct = (fingerprint(key), key);
             if names.contains(&distinct) {
                 return Err(Error::RepeatedKey);
             }

@@ -104,10 +104,14 @@ pub fn check<'a>(words: impl Iterator<Item = &'a [u8]>) -> Result<(u64, Options)
 }
 
 /// `PRECISION n`. A key may be called PRECISION; it is followed by a limit.
+#[inline(always)]
 fn precision_follows<'a>(mut words: impl Iterator<Item = &'a [u8]>) -> bool {
-    let mut next = || words.next();
-    let begins_limit = |word| Algorithm::from_name(word).is_some() || is_shadow(word);
-    next().is_some_and(is_precision) && next().is_none_or(|n| !begins_limit(n))
+    words.next().is_some_and(is_precision) && !words.next().is_some_and(begins_limit)
+}
+
+#[cold]
+fn begins_limit(word: &[u8]) -> bool {
+    Algorithm::from_name(word).is_some() || is_shadow(word)
 }
 
 pub(crate) fn is_precision(word: &[u8]) -> bool {
@@ -181,15 +185,17 @@ pub fn single<'a>(
     Ok((Spec { limit, cost }, options))
 }
 
-/// The words of RL.MULTI: `key spec [key spec …] [PEEK | FORCE]`. `each` is given every key's position.
+/// The words of RL.MULTI: `key spec [key spec …] [PEEK | FORCE]`. `each` is given every key and its position.
 pub fn multi<'a>(
     mut words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
-    mut each: impl FnMut(usize, Ask<'a>) -> Result<(), Error>,
+    mut each: impl FnMut(usize, &'a [u8], Ask<'a>) -> Result<(), Error>,
 ) -> Result<Options, Error> {
     let all = words.len();
     for limits in 0.. {
-        // A key may be called PEEK; it is followed by a spec, the option by no more than options.
+        // A key may be called PEEK; it is followed by a spec, the option by no more than options. Where words are
+        // left for a key and the shortest of limits, nobody means options.
         if limits > 0
+            && words.len() < 4
             && let Ok(options) = Options::parse(words.clone())
         {
             if options.peek && options.force {
@@ -201,8 +207,8 @@ pub fn multi<'a>(
             return Err(Error::TooManyLimits);
         }
         let position = all - words.len();
-        words.next().ok_or(Error::IncompleteSpec)?;
-        each(position, Ask::parse(&mut words)?)?;
+        let key = words.next().ok_or(Error::IncompleteSpec)?;
+        each(position, key, Ask::parse(&mut words)?)?;
     }
     Err(Error::TooManyLimits)
 }

@@ -41,7 +41,7 @@ type Multi<'a> = Result<(Vec<(usize, Spec<'a>)>, Options), Error>;
 
 fn multi<'a>(words: &[&'a [u8]]) -> Multi<'a> {
     let mut specs = Vec::new();
-    let options = parse::multi(words.iter().copied(), |position, ask| {
+    let options = parse::multi(words.iter().copied(), |position, _, ask| {
         specs.push((position, spec_of(ask)));
         Ok(())
     })?;
@@ -62,7 +62,7 @@ fn a_limit_may_come_from_a_policy_and_be_a_shadow() {
         "a POLICY pro 5 b SHADOW SLIDE 1 1 1 c shadow policy x 0 SHADOW POLICY SHADOW 1 PEEK";
     let mut asked = Vec::new();
     let all = words(line);
-    let options = parse::multi(all.iter().copied(), |position, ask| {
+    let options = parse::multi(all.iter().copied(), |position, _, ask| {
         asked.push((position, ask.shadow, matches!(ask.by, By::Policy { .. })));
         Ok(())
     });
@@ -342,7 +342,7 @@ fn a_caller_may_refuse_a_limit() {
     let mut seen = 0;
     let refused = parse::multi(
         words("a SLIDE 1 1 1 a SLIDE 1 1 1 x").into_iter(),
-        |_, _| {
+        |_, _, _| {
             seen += 1;
             if seen == 2 {
                 Err(Error::RepeatedKey)
