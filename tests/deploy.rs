@@ -162,7 +162,8 @@ fn what_the_page_says_to_watch_is_there(page: String) {
     let table = table.split("##").next().unwrap();
     let mut rows = 0;
     for row in table.lines().filter(|line| line.contains("`INFO ")) {
-        let mut code = row.split('`').skip(1).step_by(2);
+        let place = row.split('|').nth(2).unwrap();
+        let mut code = place.split('`').skip(1).step_by(2);
         let section = code.next().unwrap().strip_prefix("INFO ").unwrap();
         let info: String = server.run("INFO", &[section]);
         for words in code {
@@ -175,7 +176,7 @@ fn what_the_page_says_to_watch_is_there(page: String) {
         }
         rows += 1;
     }
-    assert_eq!(rows, 6);
+    assert_eq!(rows, 8);
     assert!(
         server
             .info("keyspace", "db0")

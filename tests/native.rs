@@ -94,7 +94,7 @@ fn has_docs(server: &Server) -> bool {
 #[case("RL.PEEK", -5, &["readonly", "fast"])]
 #[case("RL.LOAD", 4, &["write", "denyoom", "fast"])]
 #[case("RL.POLICY", -2, &[])]
-#[case("RL.OVERRIDE", -3, &["write"])]
+#[case("RL.OVERRIDE", -3, &[])]
 #[case("RL.STATS", -1, &["readonly", "fast", "loading", "stale"])]
 #[case("RL.TOP", -1, &["admin", "loading", "stale"])]
 #[case("RL.AUDIT", -2, &["admin", "loading", "stale"])]

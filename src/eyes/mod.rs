@@ -4,7 +4,7 @@
 //! can fail a call.
 
 mod audit;
-mod stream;
+pub(crate) mod stream;
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -28,6 +28,8 @@ pub(crate) struct Eyes {
     /// Denials until the next one that is recorded.
     unsampled: i64,
     pub(crate) stream_errors: u64,
+    /// Denials on their way into the stream.
+    waiting: Vec<Entry>,
 }
 
 /// How a limit answered a call.
@@ -87,6 +89,7 @@ impl Eyes {
             minute_us: 0,
             unsampled: 0,
             stream_errors: 0,
+            waiting: Vec::new(),
         }
     }
 

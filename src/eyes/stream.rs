@@ -1,51 +1,62 @@
 //! `rl.audit-stream`: each sampled denial is added to a stream as well, for consumer groups to read. What
 //! goes wrong there is counted, and never fails the check.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
 use super::{Denial, Entry, Seen, Shown, with};
-use crate::redis::Context;
+use crate::redis::{Context, add_soon};
 use crate::settings::Number;
 
+/// Most entries that wait; more than one transaction or script is likely to be denied.
+const MOST_WAITING: usize = 10_000;
+
+/// Takes an entry, to be added as soon as the command at hand is over. A call within another command, and that
+/// perhaps within a script, is more than every server survives.
 pub(super) fn add(ctx: &Context, seen: &Seen, denial: &Denial) {
-    /// Other modules may answer to a stream's entry with a call that is denied, and so on for ever.
-    static ADDING: AtomicBool = AtomicBool::new(false);
-    struct Done;
-    impl Drop for Done {
-        fn drop(&mut self) {
-            ADDING.store(false, Relaxed);
-        }
-    }
     // A replica's data is its primary's alone.
-    if ctx.is_applying() || ADDING.swap(true, Relaxed) {
+    if ctx.is_applying() {
         return;
     }
-    let done = Done;
-    let added = try_add(ctx, seen, denial);
-    drop(done);
-    if !added {
-        with(ctx, |eyes| eyes.stream_errors += 1);
+    let first = with(ctx, |eyes| {
+        if eyes.waiting.len() >= MOST_WAITING {
+            eyes.stream_errors += 1;
+            return false;
+        }
+        let mut entry = Entry::default();
+        let name = seen.name.as_bytes();
+        entry.fill(seen, name, denial, eyes.audit.last_id(), ctx.client_id());
+        eyes.waiting.push(entry);
+        eyes.waiting.len() == 1
+    });
+    if first == Some(true) {
+        add_soon(ctx);
     }
 }
 
-fn try_add(ctx: &Context, seen: &Seen, denial: &Denial) -> bool {
+/// Adds what waits, from a timer of the server or its housekeeping.
+pub(crate) fn add_waiting(ctx: &Context) {
+    // While clients are paused, nothing may be written; the housekeeping asks again.
+    if ctx.avoids_replication() {
+        return;
+    }
+    let Some(waiting) = with(ctx, |eyes| std::mem::take(&mut eyes.waiting)) else {
+        return;
+    };
+    for entry in waiting {
+        if !try_add(ctx, &entry) {
+            with(ctx, |eyes| eyes.stream_errors += 1);
+        }
+    }
+}
+
+fn try_add(ctx: &Context, entry: &Entry) -> bool {
     let told = with(ctx, |eyes| {
-        let mut entry = Entry::default();
-        entry.fill(
-            seen,
-            seen.name.as_bytes(),
-            denial,
-            eyes.audit.last_id(),
-            ctx.client_id(),
-        );
         let max_len = eyes.settings.number(Number::AuditStreamMaxLen);
-        (entry, eyes.settings.audit_stream.clone(), max_len)
+        (eyes.settings.audit_stream.clone(), max_len)
     });
-    let Some((entry, stream, max_len)) = told else {
+    let Some((stream, max_len)) = told else {
         return false;
     };
-    // The server does not check this for modules.
-    if ctx.is_full() {
+    // The server checks neither for modules: a full memory, and that it has become a replica.
+    if stream.is_empty() || ctx.is_full() || ctx.is_applying() {
         return false;
     }
     let mut words = vec![

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use redis_module::raw::*;
 
 use super::{Context, api, shield};
+use crate::eyes::stream;
 use crate::registry;
 
 /// Server events that the module follows.
@@ -120,6 +121,20 @@ pub(crate) fn tell_soon(ctx: &Context) {
     unsafe { api!(RedisModule_CreateTimer)(ctx.raw, 0, Some(on_timer), std::ptr::null_mut()) };
 }
 
+/// Has [`stream::add_waiting`] called as soon as the command at hand is over.
+pub(crate) fn add_soon(ctx: &Context) {
+    // SAFETY: as above.
+    unsafe { api!(RedisModule_CreateTimer)(ctx.raw, 0, Some(on_waiting), std::ptr::null_mut()) };
+}
+
+unsafe extern "C" fn on_waiting(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
+    shield((), || {
+        // SAFETY: the server passes a valid context.
+        let ctx = unsafe { Context::new(ctx) };
+        stream::add_waiting(&ctx);
+    });
+}
+
 unsafe extern "C" fn on_timer(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
     shield((), || {
         // SAFETY: the server passes a valid context.
@@ -149,7 +164,10 @@ unsafe extern "C" fn handle(
                 Event::Fork if sub_event == REDISMODULE_SUBEVENT_FORK_CHILD_BORN => {
                     registry::on_fork(&ctx);
                 }
-                Event::Cron => registry::tell(&ctx),
+                Event::Cron => {
+                    registry::tell(&ctx);
+                    stream::add_waiting(&ctx);
+                }
                 _ => {}
             }
         }

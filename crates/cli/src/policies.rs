@@ -217,7 +217,7 @@ mod tests {
     #[case("BUCKET 200 1000 24h", "BUCKET 200 1000 1d")]
     #[case("FIXED 0 1500ms", "FIXED 0 1500ms")]
     #[case("EXACT 5 3600", "EXACT 5 1h")]
-    #[case("LEAK 5 1 1s COST 0", "LEAK 5 1 1s COST 0")]
+    #[case("LEAK 5 1 1s COST 2", "LEAK 5 1 1s COST 2")]
     fn limits_have_one_text(#[case] text: &str, #[case] shown: &str) {
         assert_eq!(canonical(text).unwrap().0, shown);
         assert_eq!(canonical(shown).unwrap().0, shown);
@@ -236,7 +236,8 @@ mod tests {
     #[case("BUCKET 5 0 1m", "refill must be an integer between 1")]
     #[case("SLIDE 5 1m 7", "expected a limit without its cost")]
     #[case("SLIDE 5 1m SLIDE 6 1h", "expected a limit")]
-    #[case("SLIDE 5 1m COST x", "cost must be an integer")]
+    #[case("SLIDE 5 1m COST x", "COST of a limit must be")]
+    #[case("SLIDE 5 1m COST 0", "COST of a limit must be")]
     #[case(
         "SLIDE 5 1m PRECISION 65",
         "precision must be an integer between 1 and 64"
