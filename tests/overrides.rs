@@ -4,6 +4,9 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
 use redis::{Connection, Value};
 use rstest::{fixture, rstest};
 use support::clock::{Frozen, NOON_US};
@@ -350,6 +353,38 @@ fn node() -> Server {
     ])
 }
 
+/// Whatever happens, the callers end.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Calls without pause, and follows the server's redirections; how many calls were admitted.
+fn call_on(mut here: Connection, mut there: Connection, stop: &AtomicBool) -> i64 {
+    let mut admitted = 0;
+    while !stop.load(Relaxed) {
+        let six = match try_ask::<Six>(&mut here, "RL.CHECK {u}load q") {
+            Ok(six) => six,
+            Err(error) => {
+                assert!(
+                    matches!(error.code(), Some("ASK" | "MOVED")),
+                    "only redirections: {error}"
+                );
+                if error.code() == Some("ASK") {
+                    ok(&mut there, "ASKING");
+                }
+                ask(&mut there, "RL.CHECK {u}load q")
+            }
+        };
+        assert_eq!(six.0, 1);
+        admitted += 1;
+    }
+    admitted
+}
+
 /// A slot moves from one node to the other, key by key, while its limit is checked: no call is lost or
 /// counted twice, and the override holds on both sides.
 #[rstest]
@@ -378,60 +413,83 @@ fn slots_migrate_with_them_under_load() {
             &mut con,
             "RL.POLICY SET p FIXED 5 3650d FIXED 1000000 3000d",
         );
+        ok(
+            &mut con,
+            "RL.POLICY SET q FIXED 2000000 3650d FIXED 1000000 3000d",
+        );
     }
     let mut con = from.connect();
     ok(&mut con, "RL.OVERRIDE SET {u}k p SCALE 1000 1 EX 1h");
-    let _: () = to.run("CLUSTER", &["SETSLOT", &slot, "IMPORTING", &from_id]);
-    let mut there = to.connect();
-    let mut check = |con: &mut Connection| -> Six {
-        match try_ask::<Six>(con, "RL.CHECK {u}k p") {
-            Ok(six) => six,
-            // As a cluster's client follows.
-            Err(_) => {
-                ok(&mut there, "ASKING");
-                ask(&mut there, "RL.CHECK {u}k p")
+    let stop = AtomicBool::new(false);
+    let callers = [(); 3].map(|()| (from.connect(), to.connect()));
+    thread::scope(|scope| {
+        let stopping = Stop(&stop);
+        let callers = callers.map(|(here, there)| scope.spawn(|| call_on(here, there, &stop)));
+        let _: () = to.run("CLUSTER", &["SETSLOT", &slot, "IMPORTING", &from_id]);
+        let mut there = to.connect();
+        let mut check = |con: &mut Connection| -> Six {
+            match try_ask::<Six>(con, "RL.CHECK {u}k p") {
+                Ok(six) => six,
+                // As a cluster's client follows.
+                Err(_) => {
+                    ok(&mut there, "ASKING");
+                    ask(&mut there, "RL.CHECK {u}k p")
+                }
             }
+        };
+        let mut counted = 0;
+        let mut one = |con: &mut Connection| {
+            let six = check(con);
+            counted += 1;
+            assert_eq!(
+                (six.0, six.1, six.2),
+                (1, 5000, 5000 - counted),
+                "call {counted}"
+            );
+        };
+        for _ in 0..200 {
+            one(&mut con);
         }
-    };
-    let mut counted = 0;
-    let mut one = |con: &mut Connection| {
-        let six = check(con);
-        counted += 1;
+        let keys = || from.run::<Vec<String>>("CLUSTER", &["GETKEYSINSLOT", &slot, "10"]);
+        eventually("the callers call", || keys().len() == 3);
+        let _: () = from.run("CLUSTER", &["SETSLOT", &slot, "MIGRATING", &to_id]);
+        // The override goes as a key of its own: the tool moves whatever the slot holds.
+        let keys = keys();
+        one(&mut con);
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate
+            .arg("127.0.0.1")
+            .arg(to.port())
+            .arg("")
+            .arg(0)
+            .arg(5000)
+            .arg("KEYS")
+            .arg(&keys);
+        assert_eq!(migrate.query::<String>(&mut con).unwrap(), "OK");
+        for _ in 0..200 {
+            one(&mut con);
+        }
+        for server in [&to, &from] {
+            let _: () = server.run("CLUSTER", &["SETSLOT", &slot, "NODE", &to_id]);
+        }
+        let mut con = to.connect();
+        for _ in 0..200 {
+            one(&mut con);
+        }
+        assert_eq!(counted, 601);
+        drop(stopping);
+        let admitted: i64 = callers
+            .into_iter()
+            .map(|caller| caller.join().unwrap())
+            .sum();
+        let left: Six = ask(&mut to.connect(), "RL.CHECK {u}load q 0");
+        println!("{admitted} calls of three callers during the move");
+        assert!(admitted > 0);
         assert_eq!(
-            (six.0, six.1, six.2),
-            (1, 5000, 5000 - counted),
-            "call {counted}"
+            (left.1, left.2, left.5),
+            (1_000_000, 1_000_000 - admitted, 1)
         );
-    };
-    for _ in 0..200 {
-        one(&mut con);
-    }
-    let _: () = from.run("CLUSTER", &["SETSLOT", &slot, "MIGRATING", &to_id]);
-    // The override goes first, as a key of its own: the tool moves whatever the slot holds.
-    let keys: Vec<String> = from.run("CLUSTER", &["GETKEYSINSLOT", &slot, "10"]);
-    assert_eq!(keys.len(), 2);
-    one(&mut con);
-    let mut migrate = redis::cmd("MIGRATE");
-    migrate
-        .arg("127.0.0.1")
-        .arg(to.port())
-        .arg("")
-        .arg(0)
-        .arg(5000)
-        .arg("KEYS")
-        .arg(&keys);
-    assert_eq!(migrate.query::<String>(&mut con).unwrap(), "OK");
-    for _ in 0..200 {
-        one(&mut con);
-    }
-    for server in [&to, &from] {
-        let _: () = server.run("CLUSTER", &["SETSLOT", &slot, "NODE", &to_id]);
-    }
-    let mut con = to.connect();
-    for _ in 0..200 {
-        one(&mut con);
-    }
-    assert_eq!(counted, 601);
+    });
     assert_eq!(from.info_number("rl", "rl_overrides"), 0);
     assert_eq!(to.info_number("rl", "rl_overrides"), 1);
 }
