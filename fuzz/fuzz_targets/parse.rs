@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rl_core::policy::{self, Rules};
 use rl_core::{Algorithm, Mode, parse};
 
 fuzz_target!(|input: &[u8]| {
@@ -18,15 +19,38 @@ fuzz_target!(|input: &[u8]| {
     }
 
     let mut parsed = Vec::new();
-    let result = parse::multi(words(), |position, _, spec| {
+    let result = parse::multi(words(), |position, _, ask| {
         parsed.push(position);
-        spec.limit
-            .evaluate(None, 0, spec.cost, Mode::Force)
-            .map(|_| ())
+        match ask.by {
+            parse::By::Spec(spec) => {
+                let outcome = spec.limit.evaluate(None, 0, spec.cost, Mode::Force);
+                outcome.map(|_| ())
+            }
+            parse::By::Policy { .. } => Ok(()),
+        }
     });
     let mut keys = Vec::new();
     parse::multi_keys(words(), |position| keys.push(position));
     if result.is_ok() {
         assert_eq!(keys, parsed, "routing and checking agree on the keys");
+    }
+
+    if let Ok(rules) = Rules::parse(&mut words()) {
+        let text = rules.to_string();
+        let again = Rules::parse(&mut text.split(' ').map(str::as_bytes));
+        assert_eq!(
+            again,
+            Ok(rules),
+            "canonical text is read as what it was written from"
+        );
+    }
+    if let Ok(policies) = policy::from_json(input) {
+        let named = || policies.iter().map(|(name, policy)| (&**name, policy));
+        let again = policy::from_json(policy::to_json(named()).as_bytes());
+        assert_eq!(
+            again.as_deref(),
+            Ok(&policies[..]),
+            "a dump is loaded as what it was"
+        );
     }
 });
