@@ -74,7 +74,7 @@ impl Report {
     }
 
     pub fn rounds(&self) -> usize {
-        if self.quick { 3 } else { 21 }
+        if self.quick { 3 } else { 11 }
     }
 
     pub fn add(&mut self, table: Table) {

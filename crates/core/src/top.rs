@@ -220,6 +220,11 @@ impl Table {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
         let dice = *random >> 32;
+        // Mostly a flood of keys passes by with no more work than this: a bucket that is full is worn down by one
+        // of eight at most.
+        if dice >> 29 != 0 && bucket.hashes[PLACES - 1] != 0 {
+            return;
+        }
         // The smaller of two, for less work than the smallest of all: a key that comes often loses
         // to its neighbours hardly ever.
         let one = dice as usize % PLACES;
