@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use rl_core::policy::{self, MAX_POLICIES, Policy};
 use rl_core::{Error, Tally};
 
-use crate::redis::{Context, Loading, MainThread, tell_soon};
+use crate::redis::{Context, Loading, MainThread, catch_up_soon};
 
 /// A policy and its name.
 pub(crate) struct Named {
@@ -257,7 +257,7 @@ pub(crate) fn on_fork(ctx: &Context) {
         UNTOLD.store(true, Relaxed);
         // Not within BGREWRITEAOF itself, which would be taken for a change and replicated. A timer is
         // due before the server can find that the child has finished.
-        tell_soon(ctx);
+        catch_up_soon(ctx);
     }
 }
 

@@ -2,7 +2,7 @@
 //! goes wrong there is counted, and never fails the check.
 
 use super::{Denial, Entry, Seen, Shown, with};
-use crate::redis::{Context, add_soon};
+use crate::redis::{Context, catch_up_soon};
 use crate::settings::Number;
 
 /// Most entries that wait; more than one transaction or script is likely to be denied.
@@ -27,7 +27,7 @@ pub(super) fn add(ctx: &Context, seen: &Seen, denial: &Denial) {
         eyes.waiting.len() == 1
     });
     if first == Some(true) {
-        add_soon(ctx);
+        catch_up_soon(ctx);
     }
 }
 

@@ -115,32 +115,23 @@ fn subscribe_to(ctx: &Context, id: u64, handler: Handler) -> bool {
     }
 }
 
-/// Has [`registry::tell`] called as soon as the command or event at hand is over.
-pub(crate) fn tell_soon(ctx: &Context) {
+/// Has what waits sent as soon as the command or event at hand is over.
+pub(crate) fn catch_up_soon(ctx: &Context) {
     // SAFETY: the context is valid; the handler lives as long as the module, and needs no data.
     unsafe { api!(RedisModule_CreateTimer)(ctx.raw, 0, Some(on_timer), std::ptr::null_mut()) };
-}
-
-/// Has [`stream::add_waiting`] called as soon as the command at hand is over.
-pub(crate) fn add_soon(ctx: &Context) {
-    // SAFETY: as above.
-    unsafe { api!(RedisModule_CreateTimer)(ctx.raw, 0, Some(on_waiting), std::ptr::null_mut()) };
-}
-
-unsafe extern "C" fn on_waiting(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
-    shield((), || {
-        // SAFETY: the server passes a valid context.
-        let ctx = unsafe { Context::new(ctx) };
-        stream::add_waiting(&ctx);
-    });
 }
 
 unsafe extern "C" fn on_timer(ctx: *mut RedisModuleCtx, _data: *mut c_void) {
     shield((), || {
         // SAFETY: the server passes a valid context.
-        let ctx = unsafe { Context::new(ctx) };
-        registry::tell(&ctx);
+        catch_up(&unsafe { Context::new(ctx) });
     });
+}
+
+/// Sends what cannot be sent from within a command.
+fn catch_up(ctx: &Context) {
+    registry::tell(ctx);
+    stream::add_waiting(ctx);
 }
 
 /// Follows every event with [`crate::replicate::on_event`]; `false` if the server cannot tell of all.
@@ -164,10 +155,7 @@ unsafe extern "C" fn handle(
                 Event::Fork if sub_event == REDISMODULE_SUBEVENT_FORK_CHILD_BORN => {
                     registry::on_fork(&ctx);
                 }
-                Event::Cron => {
-                    registry::tell(&ctx);
-                    stream::add_waiting(&ctx);
-                }
+                Event::Cron => catch_up(&ctx),
                 _ => {}
             }
         }

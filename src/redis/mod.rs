@@ -21,7 +21,7 @@ pub(crate) use config::register_settings;
 pub(crate) use context::Context;
 pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
-pub(crate) use events::{Event, Loading, add_soon, subscribe, subscribe_to_loading, tell_soon};
+pub(crate) use events::{Event, Loading, catch_up_soon, subscribe, subscribe_to_loading};
 pub(crate) use info::{Info, register_info};
 pub(crate) use key::Key;
 pub(crate) use main_thread::{MainThread, OnMainThread};
