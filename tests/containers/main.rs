@@ -21,6 +21,7 @@ mod topology;
 mod clock;
 mod compose;
 mod failover;
+mod gateways;
 mod image;
 mod memory;
 mod partition;

@@ -18,13 +18,13 @@ fn setting(name: &str, default: u64) -> u64 {
 fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
     let cost = random.below(4);
     let holder = random.below(2);
-    let line = match (n % 6, random.below(10)) {
+    let line = match (n % 8, random.below(10)) {
         (0, 0) => format!("RL.REFUND k:{n} {cost}"),
         (1, 0) => format!("RL.PEEK k:{n} BUCKET 50 10 1h {cost}"),
         (2, 0) => format!("RL.INSPECT k:{n}"),
         (0, 1) => format!(
             "RL.MULTI k:{n} SLIDE 50 1h 1 k:{} BUCKET 50 10 1h {cost}",
-            n / 6 * 6 + 1
+            n / 8 * 8 + 1
         ),
         (5, 0) => format!("RL.RELEASE k:{n} h{holder}"),
         (0, _) => format!("RL.SLIDE k:{n} 50 1h {cost}"),
@@ -32,7 +32,20 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
         (2, _) => format!("RL.FIXED k:{n} 50 1h {cost}"),
         (3, _) => format!("RL.EXACT k:{n} 2 1h 1"),
         (4, _) => format!("RL.LEAK k:{n} 50 10 1h {cost}"),
-        _ => format!("RL.LEASE k:{n} 3 1h h{holder}"),
+        (5, _) => format!("RL.LEASE k:{n} 3 1h h{holder}"),
+        // The same keys each time, so that their number does not grow.
+        (6, 0) if n % 80 == 6 => format!("RL.OVERRIDE SET k:{n} one SCALE {} 1", cost + 1),
+        (6, 1) => format!("RL.OVERRIDE GET k:{n}"),
+        (6, _) => format!("RL.CHECK k:{n} one {cost}"),
+        (_, 0) => [
+            "RL.STATS",
+            "RL.TOP",
+            "RL.AUDIT GET 10",
+            "RL.POLICY GET three",
+        ][cost as usize]
+            .to_owned(),
+        (_, 1) => format!("RL.PEEK k:{n} POLICY three {cost}"),
+        _ => format!("RL.CHECK k:{n} three {cost}"),
     };
     let mut words = line.split(' ');
     let call = pipe.cmd(words.next().unwrap());
@@ -119,6 +132,12 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     };
     // Often enough that calls of cost 0 and releases leave next to no keys unmade, and logs are full.
     let mut con = primary.connect().unwrap();
+    for policy in [
+        "one SLIDE 50 1h",
+        "three SLIDE 50 1h BUCKET 50 10 1h FIXED 50 1h",
+    ] {
+        let _: () = ask(&mut con, &format!("RL.POLICY SET {policy}"));
+    }
     let mut random = Random(7);
     for _ in 0..8 {
         for from in (0..keys).step_by(100) {

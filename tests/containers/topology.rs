@@ -94,6 +94,17 @@ impl Topology {
         self.kind == Kind::Sentinel || is_up(&self.nodes[1])
     }
 
+    /// Where a client begins: the sentinels, or nodes of the cluster.
+    pub fn seeds(&self) -> Vec<String> {
+        let port = match self.kind {
+            Kind::Sentinel => 26379,
+            Kind::Cluster => 6379,
+        };
+        let urls = self.watchers.iter();
+        urls.map(|node| format!("redis://{}:{port}", node.address))
+            .collect()
+    }
+
     /// Names of keys that these two nodes hold.
     pub fn keys(prefix: &str, count: usize) -> Vec<String> {
         let all = (0..).map(|n| format!("{prefix}:{n}"));

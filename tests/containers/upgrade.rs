@@ -3,6 +3,7 @@
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
+use redis::Value;
 use rstest::rstest;
 
 use crate::callers::Primary;
@@ -10,6 +11,18 @@ use crate::docker::{image, old_image};
 use crate::fleet::{Fleet, Node, Setup};
 use crate::load::{Ends, Tally};
 use crate::patience::eventually;
+use crate::support::Five;
+
+/// A key of every kind that both versions know, by its limit.
+const KINDS: [&str; 7] = [
+    "SLIDE 10 1d 3",
+    "SLIDE 10 1d 3 PRECISION 6",
+    "BUCKET 10 1 1d 3",
+    "FIXED 10 1d 3",
+    "EXACT 10 1d 3",
+    "LEAK 10 1 1d 3",
+    "LEASE 10 1d alice 1",
+];
 
 /// Hands over in order: nothing that was told is lost.
 fn hand_over(from: &Node, to: &Node) {
@@ -39,6 +52,17 @@ fn a_rolling_change_of_version_loses_nothing(#[case] from: String, #[case] to: S
     let nodes = [server(&from), server(&from), server(&to), server(&to)];
     let [a, b, c, d] = &nodes;
     b.follow(a);
+    for limit in KINDS {
+        let key = limit.replace(' ', ":");
+        let _: Value = a.run(&format!("RL.MULTI {key} {limit}"));
+    }
+    let left = |node: &Node| {
+        KINDS.map(|limit| {
+            let key = limit.replace(' ', ":");
+            node.run::<Five>(&format!("RL.PEEK {key} {limit}")).2
+        })
+    };
+    let before = left(a);
     let tally = Tally::new((0..20).map(|n| format!("k:{n}")), 1_000_000);
     let find = || {
         nodes[..3]
@@ -70,6 +94,7 @@ fn a_rolling_change_of_version_loses_nothing(#[case] from: String, #[case] to: S
         d.follow(c);
         while_loaded(c, d);
     });
+    assert_eq!(left(c), before, "a key of every kind is as it was");
     for (n, key) in tally.keys.iter().enumerate() {
         let (used, told) = (c.used(key, tally.limit), tally.allowed(n));
         assert!(
