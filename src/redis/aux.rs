@@ -1,12 +1,11 @@
 //! Policies in the RDB, ahead of the keys.
 
-use std::ffi::{c_char, c_int};
-use std::slice;
+use std::ffi::c_int;
 
 use redis_module::raw::*;
 use rl_core::Error;
 
-use super::datatype::{check_version, refuse};
+use super::datatype::{check_version, load_bytes, refuse, save_bytes};
 use super::{Context, api, c_line, shield};
 use crate::registry;
 
@@ -14,7 +13,7 @@ use crate::registry;
 const VERSION: u64 = 1;
 
 /// In place of JSON where there is nothing to say; 6.2 looks at the first byte even of an empty string.
-const NOTHING: &str = "nothing";
+const NOTHING: &[u8] = b"nothing";
 
 /// Adds what saves and loads the policies to a data type's methods.
 pub(super) fn add(methods: &mut RedisModuleTypeMethods) {
@@ -27,16 +26,14 @@ pub(super) fn add(methods: &mut RedisModuleTypeMethods) {
 
 unsafe extern "C" fn save(io: *mut RedisModuleIO, _when: c_int) {
     shield((), || {
-        // SAFETY: the server passes a valid `io`, from which a context may be had while it saves; it copies
-        // the bytes.
-        unsafe {
-            let ctx = Context::new(api!(RedisModule_GetContextFromIO)(io));
-            let json = match registry::is_worth_saving() {
-                true => registry::dump(&ctx),
-                false => NOTHING.to_owned(),
-            };
+        // SAFETY: the server passes a valid `io`, from which a context may be had while it saves.
+        let ctx = unsafe {
             api!(RedisModule_SaveUnsigned)(io, VERSION);
-            api!(RedisModule_SaveStringBuffer)(io, json.as_ptr().cast(), json.len());
+            Context::new(api!(RedisModule_GetContextFromIO)(io))
+        };
+        match registry::is_worth_saving() {
+            true => save_bytes(io, registry::dump(&ctx).as_bytes()),
+            false => save_bytes(io, NOTHING),
         }
     });
 }
@@ -67,29 +64,27 @@ unsafe extern "C" fn load(io: *mut RedisModuleIO, encver: c_int, _when: c_int) -
 }
 
 fn read(io: *mut RedisModuleIO) -> Result<Result<(), String>, Error> {
-    let mut len = 0;
-    // SAFETY: `io` is valid during the load; the buffer is ours to free, and null where reading failed.
-    unsafe {
+    // SAFETY: `io` is valid during the load, and a context may be had from it.
+    let (version, failed, ctx) = unsafe {
         let version = api!(RedisModule_LoadUnsigned)(io);
-        if api!(RedisModule_IsIOError)(io) != 0 || version == 0 {
-            return Err(Error::DamagedState);
-        }
-        if version > VERSION {
-            return Err(Error::NewerState);
-        }
-        let bytes: *mut c_char = api!(RedisModule_LoadStringBuffer)(io, &mut len);
-        if bytes.is_null() {
-            return Err(Error::DamagedState);
-        }
-        let ctx = Context::new(api!(RedisModule_GetContextFromIO)(io));
-        let loaded = match slice::from_raw_parts(bytes.cast(), len) {
-            // From a server that had none, and was not started with any.
-            bytes if bytes == NOTHING.as_bytes() => Ok(0),
-            json => registry::load(&ctx, json),
-        };
-        api!(RedisModule_Free)(bytes.cast());
-        Ok(loaded.map(|_| ()))
+        let failed = api!(RedisModule_IsIOError)(io) != 0;
+        (
+            version,
+            failed,
+            Context::new(api!(RedisModule_GetContextFromIO)(io)),
+        )
+    };
+    if failed || version == 0 {
+        return Err(Error::DamagedState);
     }
+    if version > VERSION {
+        return Err(Error::NewerState);
+    }
+    load_bytes(io, |bytes| match bytes {
+        // From a server that had none, and was not started with any.
+        NOTHING => Ok(()),
+        json => registry::load(&ctx, json).map(|_| ()),
+    })
 }
 
 fn log(io: *mut RedisModuleIO, line: &[u8; 160]) {

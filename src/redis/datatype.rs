@@ -1,7 +1,8 @@
 //! The data types, one for each algorithm so that TYPE tells it, and one for overrides.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
+use std::slice;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use redis_module::raw::*;
@@ -105,6 +106,30 @@ pub(super) fn refuse<T>(io: *mut RedisModuleIO, error: Error) -> *mut T {
     ptr::null_mut()
 }
 
+/// Reads one string, and what it says.
+pub(super) fn load_bytes<T>(
+    io: *mut RedisModuleIO,
+    decode: impl FnOnce(&[u8]) -> T,
+) -> Result<T, Error> {
+    let mut len = 0;
+    // SAFETY: `io` is valid during the load; the buffer is ours to free, and null where reading failed.
+    unsafe {
+        let bytes: *mut c_char = api!(RedisModule_LoadStringBuffer)(io, &mut len);
+        if bytes.is_null() {
+            return Err(Error::DamagedState);
+        }
+        let decoded = decode(slice::from_raw_parts(bytes.cast(), len));
+        api!(RedisModule_Free)(bytes.cast());
+        Ok(decoded)
+    }
+}
+
+/// Writes one string.
+pub(super) fn save_bytes(io: *mut RedisModuleIO, bytes: &[u8]) {
+    // SAFETY: `io` is valid during the save; the server copies the bytes.
+    unsafe { api!(RedisModule_SaveStringBuffer)(io, bytes.as_ptr().cast(), bytes.len()) };
+}
+
 /// Writes `RL.LOAD key expire-at-ms blob` to an AOF that is being rewritten.
 pub(super) fn emit_load(
     io: *mut RedisModuleIO,
@@ -125,6 +150,13 @@ pub(super) fn emit_load(
             blob.len(),
         );
     }
+}
+
+/// The digest of a value that is one string.
+pub(super) fn digest_blob(digest: *mut RedisModuleDigest, blob: &[u8]) {
+    digest_bytes(digest, blob);
+    // SAFETY: the digest is valid during the call.
+    unsafe { api!(RedisModule_DigestEndSequence)(digest) };
 }
 
 /// Adds bytes to a value's digest.

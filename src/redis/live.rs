@@ -1,13 +1,14 @@
 //! Large states, kept as they are and changed in place: what the server asks of them.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::slice;
 
 use redis_module::raw::{self, *};
 use rl_core::{Error, State};
 
-use super::datatype::{algorithm_at, check_version, digest_bytes, emit_load, no_methods, refuse};
+use super::datatype::{
+    algorithm_at, check_version, digest_blob, emit_load, load_bytes, no_methods, refuse, save_bytes,
+};
 use super::{api, shield};
 
 pub(super) fn methods<const PLACE: usize>() -> RedisModuleTypeMethods {
@@ -70,7 +71,7 @@ unsafe extern "C" fn rdb_load<const PLACE: usize>(
     encver: c_int,
 ) -> *mut c_void {
     shield(ptr::null_mut(), || {
-        match check_version(encver).and_then(|()| read(io)) {
+        match check_version(encver).and_then(|()| load_bytes(io, State::decode_blob)?) {
             Ok(state) if state.algorithm() == algorithm_at(PLACE) => Live::new(state).as_raw(),
             Ok(_) => refuse(io, Error::DamagedState),
             Err(error) => refuse(io, error),
@@ -78,26 +79,10 @@ unsafe extern "C" fn rdb_load<const PLACE: usize>(
     })
 }
 
-fn read(io: *mut RedisModuleIO) -> Result<State, Error> {
-    let mut len = 0;
-    // SAFETY: `io` is valid during the load; the buffer is ours to free, and null where reading failed.
-    unsafe {
-        let bytes: *mut c_char = api!(RedisModule_LoadStringBuffer)(io, &mut len);
-        if bytes.is_null() {
-            return Err(Error::DamagedState);
-        }
-        let state = State::decode_blob(slice::from_raw_parts(bytes.cast(), len));
-        api!(RedisModule_Free)(bytes.cast());
-        state
-    }
-}
-
 unsafe extern "C" fn rdb_save(io: *mut RedisModuleIO, value: *mut c_void) {
     shield((), || {
         // SAFETY: the server passes a value of ours, which stays its own.
-        let blob = unsafe { Live::from_raw(value) }.state().blob();
-        // SAFETY: `io` is valid during the save; the server copies the bytes.
-        unsafe { api!(RedisModule_SaveStringBuffer)(io, blob.as_ptr().cast(), blob.len()) };
+        save_bytes(io, &unsafe { Live::from_raw(value) }.state().blob());
     });
 }
 
@@ -127,9 +112,7 @@ unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
 unsafe extern "C" fn digest(digest: *mut RedisModuleDigest, value: *mut c_void) {
     shield((), || {
         // SAFETY: the server passes a value of ours, which stays its own.
-        digest_bytes(digest, &unsafe { Live::from_raw(value) }.state().blob());
-        // SAFETY: the digest is valid during the call.
-        unsafe { api!(RedisModule_DigestEndSequence)(digest) };
+        digest_blob(digest, &unsafe { Live::from_raw(value) }.state().blob());
     });
 }
 

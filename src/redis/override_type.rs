@@ -1,15 +1,16 @@
 //! The data type of overrides, and how many values of it the server holds.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::ptr;
-use std::slice;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering::Relaxed};
 
 use redis_module::raw::*;
 use rl_core::Error;
 use rl_core::overrides::Overrides;
 
-use super::datatype::{check_version, digest_bytes, emit_load, no_methods, refuse};
+use super::datatype::{
+    check_version, digest_blob, emit_load, load_bytes, no_methods, refuse, save_bytes,
+};
 use super::{Context, api, shield};
 
 static KIND: AtomicPtr<RedisModuleType> = AtomicPtr::new(ptr::null_mut());
@@ -75,33 +76,17 @@ pub(super) unsafe fn drop_raw(raw: *mut c_void) {
 
 unsafe extern "C" fn rdb_load(io: *mut RedisModuleIO, encver: c_int) -> *mut c_void {
     shield(ptr::null_mut(), || {
-        match check_version(encver).and_then(|()| read(io)) {
+        match check_version(encver).and_then(|()| load_bytes(io, Overrides::decode_blob)?) {
             Ok(overrides) => to_raw(overrides),
             Err(error) => refuse(io, error),
         }
     })
 }
 
-fn read(io: *mut RedisModuleIO) -> Result<Overrides, Error> {
-    let mut len = 0;
-    // SAFETY: `io` is valid during the load; the buffer is ours to free, and null where reading failed.
-    unsafe {
-        let bytes: *mut c_char = api!(RedisModule_LoadStringBuffer)(io, &mut len);
-        if bytes.is_null() {
-            return Err(Error::DamagedState);
-        }
-        let overrides = Overrides::decode_blob(slice::from_raw_parts(bytes.cast(), len));
-        api!(RedisModule_Free)(bytes.cast());
-        overrides
-    }
-}
-
 unsafe extern "C" fn rdb_save(io: *mut RedisModuleIO, value: *mut c_void) {
     shield((), || {
         // SAFETY: the server passes a value of ours, which stays its own.
-        let blob = unsafe { from_raw(value) }.blob();
-        // SAFETY: `io` is valid during the save; the server copies the bytes.
-        unsafe { api!(RedisModule_SaveStringBuffer)(io, blob.as_ptr().cast(), blob.len()) };
+        save_bytes(io, &unsafe { from_raw(value) }.blob());
     });
 }
 
@@ -127,9 +112,7 @@ unsafe extern "C" fn mem_usage(value: *const c_void) -> usize {
 unsafe extern "C" fn digest(digest: *mut RedisModuleDigest, value: *mut c_void) {
     shield((), || {
         // SAFETY: the server passes a value of ours, which stays its own.
-        digest_bytes(digest, &unsafe { from_raw(value) }.blob());
-        // SAFETY: the digest is valid during the call.
-        unsafe { api!(RedisModule_DigestEndSequence)(digest) };
+        digest_blob(digest, &unsafe { from_raw(value) }.blob());
     });
 }
 

@@ -2,17 +2,16 @@
 //! they admitted alone is charged there.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rl_client::{Builder, FailureMode, Limit, Limiter, Source};
+use rl_client::{Builder, Decision, FailureMode, Limit, Limiter, Source};
 use rstest::rstest;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::patience::eventually;
-use crate::support::Five;
+use crate::support::{Five, ask};
 use crate::topology::{Kind, Topology};
 
 const LIMIT: u64 = 1_000_000;
@@ -20,12 +19,12 @@ const LIMIT: u64 = 1_000_000;
 const SHARE: f64 = 0.0001;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// A caller without pause, and what it was told by whom.
+/// What a caller was told, and by whom.
+#[derive(Default)]
 struct Gateway {
     key: String,
-    told: Arc<Mutex<HashMap<Source, Told>>>,
-    stop: Arc<AtomicBool>,
-    task: JoinHandle<()>,
+    told: Mutex<HashMap<Source, Told>>,
+    stop: AtomicBool,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
@@ -35,40 +34,27 @@ struct Told {
 }
 
 impl Gateway {
-    fn start(limiter: Limiter, key: String) -> Self {
-        let (told, stop) = (Arc::default(), Arc::new(AtomicBool::new(false)));
-        let task = tokio::spawn({
-            let (told, stop, key) = (Arc::clone(&told), Arc::clone(&stop), key.clone());
-            async move {
-                let told: Arc<Mutex<HashMap<Source, Told>>> = told;
-                while !stop.load(SeqCst) {
-                    let limit = Limit::slide(LIMIT, DAY);
-                    let decision = limiter.check(&key, limit, 1).await.unwrap();
-                    let mut told = told.lock().unwrap();
-                    let told = told.entry(decision.source).or_default();
-                    *match decision.allowed {
-                        true => &mut told.allowed,
-                        false => &mut told.denied,
-                    } += 1;
-                    tokio::time::sleep(Duration::from_millis(10)).await;
-                }
-            }
-        });
-        Self {
-            key,
-            told,
-            stop,
-            task,
+    async fn work(&self, limiter: Limiter) {
+        while !self.stop.load(SeqCst) {
+            let limit = Limit::slide(LIMIT, DAY);
+            let decision = limiter.check(&self.key, limit, 1).await.unwrap();
+            self.note(&decision);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn note(&self, decision: &Decision) {
+        let mut told = self.told.lock().unwrap();
+        let told = told.entry(decision.source).or_default();
+        match decision.allowed {
+            true => told.allowed += 1,
+            false => told.denied += 1,
         }
     }
 
     fn by(&self, source: Source) -> Told {
-        self.told
-            .lock()
-            .unwrap()
-            .get(&source)
-            .copied()
-            .unwrap_or_default()
+        let told = self.told.lock().unwrap();
+        told.get(&source).copied().unwrap_or_default()
     }
 
     fn is_served(&self) -> bool {
@@ -107,12 +93,18 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
         (FailureMode::Local { share: SHARE }, Source::FailLocal),
     ];
     let keys = Topology::keys("gateway", modes.len());
-    let gateways: Vec<Gateway> = modes
-        .iter()
-        .zip(keys)
-        .map(|((mode, _), key)| Gateway::start(limiter.on_failure(*mode), key))
-        .collect();
-    eventually("all are served", || gateways.iter().all(Gateway::is_served));
+    let gateways = keys.into_iter().map(|key| Gateway {
+        key,
+        ..Gateway::default()
+    });
+    let gateways: Vec<Arc<Gateway>> = gateways.map(Arc::new).collect();
+    let mut tasks = JoinSet::new();
+    for (gateway, (mode, _)) in gateways.iter().zip(modes) {
+        let (gateway, limiter) = (Arc::clone(gateway), limiter.on_failure(mode));
+        tasks.spawn(async move { gateway.work(limiter).await });
+    }
+    let all_served = || gateways.iter().all(|gateway| gateway.is_served());
+    eventually("all are served", all_served);
 
     // What the replica certainly has.
     let replicated: Vec<u64> = gateways
@@ -120,11 +112,11 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
         .map(|gateway| gateway.by(Source::Redis).allowed)
         .collect();
     let mut con = old.connect().unwrap();
-    let _: Five = crate::support::ask(
+    let _: Five = ask(
         &mut con,
         &format!("RL.SLIDE {} 1 1d", Topology::keys("mark", 1)[0]),
     );
-    assert_eq!(crate::support::ask::<u64>(&mut con, "WAIT 1 10000"), 1);
+    assert_eq!(ask::<u64>(&mut con, "WAIT 1 10000"), 1);
 
     old.cut();
     eventually("each falls back", || {
@@ -134,23 +126,18 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
         })
     });
     topology.wait_for_promotion();
-    eventually("all are served again", || {
-        gateways.iter().all(Gateway::is_served)
-    });
+    eventually("all are served again", all_served);
     old.join();
     eventually("the old primary follows", || {
         !old.is_primary() && old.info("replication", "master_link_status") == "up"
     });
-    let mut ended = Vec::new();
-    for gateway in gateways {
+    for gateway in &gateways {
         gateway.stop.store(true, SeqCst);
-        gateway.task.await.unwrap();
-        ended.push((gateway.key, gateway.told.lock().unwrap().clone()));
     }
+    tasks.join_all().await;
 
-    for (((key, told), (mode, source)), replicated) in ended.iter().zip(modes).zip(replicated) {
-        let by = |source| told.get(&source).copied().unwrap_or_default();
-        let (server, alone) = (by(Source::Redis), by(source));
+    for ((gateway, (mode, source)), replicated) in gateways.iter().zip(modes).zip(replicated) {
+        let (key, server, alone) = (&gateway.key, gateway.by(Source::Redis), gateway.by(source));
         eventually("what was admitted alone is charged", || {
             new.used(key, LIMIT) >= replicated + alone.allowed
         });

@@ -56,7 +56,7 @@ impl Topology {
         let nodes = [fleet.server(&first), fleet.server(&CLUSTER)];
         let watchers = vec![fleet.server(&CLUSTER), fleet.server(&CLUSTER)];
         join_cluster(&[&nodes[0], &watchers[0], &watchers[1]]);
-        replicate(&nodes[1], &nodes[0]);
+        replicate(&nodes[1], &nodes[0], &watchers);
         Self {
             kind: Kind::Cluster,
             nodes,
@@ -136,7 +136,8 @@ pub fn join_cluster(primaries: &[&Node; 3]) {
     }
 }
 
-pub fn replicate(replica: &Node, primary: &Node) {
+/// Returns when everybody who votes knows the replica: strangers are never promoted.
+fn replicate(replica: &Node, primary: &Node, voters: &[Node]) {
     let id: String = primary.run("CLUSTER MYID");
     let _: () = replica.run(&format!("CLUSTER MEET {} 6379", primary.address));
     eventually("the nodes have met", || {
@@ -145,12 +146,13 @@ pub fn replicate(replica: &Node, primary: &Node) {
             .is_ok()
     });
     replica.wait_in_sync();
-    eventually("all know the replica", || {
-        let known: String = primary.run("CLUSTER NODES");
-        known
-            .lines()
-            .any(|line| line.contains(" slave ") && line.contains(&id))
-    });
+    for node in voters.iter().chain([primary, replica]) {
+        eventually("all know the replica", || {
+            let known: String = node.run("CLUSTER NODES");
+            let mut lines = known.lines();
+            lines.any(|line| line.contains("slave ") && line.contains(&id))
+        });
+    }
 }
 
 fn is_up(node: &Node) -> bool {

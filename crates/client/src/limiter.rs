@@ -109,6 +109,16 @@ pub(crate) struct Check<'a> {
     pub(crate) cost: u64,
 }
 
+impl<'a> Check<'a> {
+    fn new(key: &'a impl AsRef<[u8]>, limit: &'a Limit, cost: u64) -> Self {
+        Self {
+            key: key.as_ref(),
+            limit,
+            cost,
+        }
+    }
+}
+
 impl Limiter {
     /// A limiter on one server: `redis://`, `rediss://` (feature `tls`) or `unix://`.
     pub fn builder(url: impl AsRef<str>) -> Builder {
@@ -151,11 +161,7 @@ impl Limiter {
         limit: Limit,
         cost: u64,
     ) -> Result<Decision, Error> {
-        let check = Check {
-            key: key.as_ref(),
-            limit: &limit,
-            cost,
-        };
+        let check = Check::new(&key, &limit, cost);
         self.decide(&[check]).await
     }
 
@@ -182,11 +188,7 @@ impl Limiter {
         let limits: Vec<_> = limits.into_iter().collect();
         let checks: Vec<_> = limits
             .iter()
-            .map(|(key, limit, cost)| Check {
-                key: key.as_ref(),
-                limit,
-                cost: *cost,
-            })
+            .map(|(key, limit, cost)| Check::new(key, limit, *cost))
             .collect();
         self.decide(&checks).await
     }
@@ -314,11 +316,7 @@ impl Limiter {
         limit: Limit,
         cost: u64,
     ) -> Result<Decision, Error> {
-        let check = Check {
-            key: key.as_ref(),
-            limit: &limit,
-            cost,
-        };
+        let check = Check::new(&key, &limit, cost);
         Ok(self.call(&[check], Purpose::Peek).await?)
     }
 
@@ -329,11 +327,7 @@ impl Limiter {
         limit: Limit,
         cost: u64,
     ) -> Result<Decision, Error> {
-        let check = Check {
-            key: key.as_ref(),
-            limit: &limit,
-            cost,
-        };
+        let check = Check::new(&key, &limit, cost);
         match self.call(&[check], Purpose::Force).await {
             Err(Failure::Fault(_)) => {
                 Ok(self.on_failure(FailureMode::Open).without_server(&[check]))
