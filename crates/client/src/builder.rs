@@ -102,11 +102,7 @@ impl Builder {
             .into_iter()
             .map(|url| url.as_ref().to_owned())
             .collect();
-        // The limiter's own deadline is shorter; beyond it nobody waits for an answer.
-        let client = redis::cluster::ClusterClient::builder(nodes)
-            .connection_timeout(Duration::from_secs(1))
-            .response_timeout(Duration::from_secs(1))
-            .build();
+        let client = redis::cluster::ClusterClient::new(nodes);
         Self::new(client.map(Connector::Cluster), true)
     }
 
@@ -130,7 +126,7 @@ impl Builder {
         Self { timeout, ..self }
     }
 
-    /// How long connecting may take, which no check waits for. Default 1 s.
+    /// How long connecting to a server may take, which no check waits for. Default 1 s.
     pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
         Self {
             connect_timeout,

@@ -31,16 +31,26 @@ pub(crate) enum Connector {
     Given(SharedLink),
 }
 
+/// When a connection gives way to a new one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewal {
+    /// Whenever it failed.
+    Always,
+    /// When it fails a probe as well. A cluster's connection looks after itself, but it holds on to a node that went
+    /// silent without a word, and to the slots that this node had.
+    WhenStuck,
+    Never,
+}
+
 impl Connector {
-    /// Whether a connection that failed is replaced by a new one. Cluster connections look after themselves.
-    pub(crate) fn replaces(&self) -> bool {
+    pub(crate) fn renewal(&self) -> Renewal {
         match self {
-            Self::Server(_) => true,
+            Self::Server(_) => Renewal::Always,
             #[cfg(feature = "sentinel")]
-            Self::Sentinel(_) => true,
+            Self::Sentinel(_) => Renewal::Always,
             #[cfg(feature = "cluster")]
-            Self::Cluster(_) => false,
-            Self::Given(_) => false,
+            Self::Cluster(_) => Renewal::WhenStuck,
+            Self::Given(_) => Renewal::Never,
         }
     }
 
@@ -62,11 +72,21 @@ impl Connector {
                     Arc::new(client.get_async_connection_with_config(&config).await?)
                 }
                 #[cfg(feature = "cluster")]
-                Self::Cluster(client) => Arc::new(client.get_async_connection().await?),
+                Self::Cluster(client) => {
+                    let config = redis::cluster::ClusterConfig::new()
+                        .set_connection_timeout(timeout)
+                        .set_response_timeout(timeout);
+                    Arc::new(client.get_async_connection_with_config(config).await?)
+                }
                 Self::Given(link) => Arc::clone(link),
             })
         };
-        match tokio::time::timeout(timeout, connected).await {
+        let steps = match self.renewal() {
+            // First a node that knows the others, then its answer, then the others.
+            Renewal::WhenStuck => 3,
+            _ => 1,
+        };
+        match tokio::time::timeout(steps * timeout, connected).await {
             Ok(result) => result,
             Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
         }

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::breaker::{Lanes, Patience};
-use crate::connection::{Connector, Link, SharedLink};
+use crate::connection::{Connector, Link, Renewal, SharedLink};
 use crate::error::{fault_kind, is_callers, is_lost_connection, is_unknown_command, loggable};
 use crate::limiter::Check;
 use crate::local::{Debt, Ledger};
@@ -23,9 +23,15 @@ use crate::{Backend, Error, Limit, commands};
 /// Debts settled at once; the connection pipelines them.
 const SETTLED_AT_ONCE: usize = 64;
 
+/// A new connection to a cluster is one to every node, and a fleet makes them all at once: only every so many of the
+/// longest pauses between probes.
+const RENEWAL_PAUSES: u32 = 4;
+
 pub(crate) struct Server {
     connector: Connector,
     link: RwLock<Option<SharedLink>>,
+    /// When a stuck connection was last replaced.
+    renewed: tokio::sync::Mutex<Option<Instant>>,
     backend: AtomicU8,
     said_no_module: AtomicBool,
     settling_soon: AtomicBool,
@@ -95,6 +101,7 @@ impl Server {
         Arc::new_cyclic(|me| Self {
             connector,
             link: RwLock::new(None),
+            renewed: tokio::sync::Mutex::new(None),
             backend: AtomicU8::new(0),
             said_no_module: AtomicBool::new(false),
             settling_soon: AtomicBool::new(false),
@@ -158,7 +165,7 @@ impl Server {
     fn fault(&self, lane: usize, error: RedisError) -> Failure {
         self.metrics.fault(fault_kind(&error));
         // A connection of ours that is lost stays lost until it is replaced, which is the prober's work.
-        let lost = is_lost_connection(&error) && self.connector.replaces();
+        let lost = is_lost_connection(&error) && self.connector.renewal() == Renewal::Always;
         if self.lanes.failed(lane, lost) {
             let first_pause = if lost {
                 Duration::ZERO
@@ -228,15 +235,47 @@ impl Server {
     /// Connects if there is need to, and makes sure that the server can do its work.
     pub(crate) async fn revive(&self, lane: usize, patience: Duration) -> RedisResult<()> {
         let current = self.link.read().clone();
+        let renewal = self.connector.renewal();
         let link = match current {
-            Some(link) if !self.connector.replaces() => link,
+            Some(link) if renewal != Renewal::Always => {
+                match self.test(&*link, lane, patience).await {
+                    Err(error) if renewal == Renewal::WhenStuck => {
+                        self.renew(&link).await?.ok_or(error)?
+                    }
+                    tested => return tested,
+                }
+            }
             _ => self.connector.connect(self.connect_timeout).await?,
         };
-        let found = timeout(patience, detect(&*link, self.lanes.probe_key(lane))).await;
-        let found = found.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        self.found(found?);
+        self.test(&*link, lane, patience).await?;
         *self.link.write() = Some(link);
         Ok(())
+    }
+
+    async fn test(&self, link: &dyn Link, lane: usize, patience: Duration) -> RedisResult<()> {
+        let found = timeout(patience, detect(link, self.lanes.probe_key(lane))).await;
+        let found = found.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+        self.found(found?);
+        Ok(())
+    }
+
+    /// Another connection than the one that is stuck. Many lanes fail at once: one of them connects for all, and not too
+    /// often.
+    async fn renew(&self, stuck: &SharedLink) -> RedisResult<Option<SharedLink>> {
+        let mut renewed = self.renewed.lock().await;
+        if let Some(current) = &*self.link.read()
+            && !Arc::ptr_eq(current, stuck)
+        {
+            return Ok(Some(Arc::clone(current)));
+        }
+        let pause = RENEWAL_PAUSES * self.patience.longest;
+        if renewed.is_some_and(|at: Instant| at.elapsed() < pause) {
+            return Ok(None);
+        }
+        *renewed = Some(Instant::now());
+        let link = self.connector.connect(self.connect_timeout).await?;
+        *self.link.write() = Some(Arc::clone(&link));
+        Ok(Some(link))
     }
 
     fn found(&self, backend: Backend) {

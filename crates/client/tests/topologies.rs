@@ -124,6 +124,72 @@ async fn a_cluster() {
     assert!(redis >= 95, "{redis} of 100 by the shards");
 }
 
+/// A node that goes silent keeps its connections open: nothing tells the client that it is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
+    let cluster = Cluster::start().await;
+    let silent = &cluster.nodes[0];
+    let replica = Server::with(&[
+        "cluster-enabled",
+        "yes",
+        "cluster-node-timeout",
+        "2000",
+        "repl-diskless-sync-delay",
+        "0",
+    ]);
+    let id: String = silent.run("CLUSTER", &["MYID"]);
+    let port = silent.port.to_string();
+    let _: () = replica.run("CLUSTER", &["MEET", "127.0.0.1", &port]);
+    eventually("they have met", || {
+        let followed = replica.try_run::<()>("CLUSTER", &["REPLICATE", &id]);
+        followed.is_ok()
+    })
+    .await;
+    eventually("all know the replica", || {
+        let mut nodes = cluster.nodes.iter().chain([&replica]);
+        nodes.all(|node| {
+            let known: String = node.run("CLUSTER", &["NODES"]);
+            let mut lines = known.lines();
+            lines.any(|line| line.contains("slave ") && line.contains(&id))
+        })
+    })
+    .await;
+    let limiter = cluster
+        .limiter()
+        .connect_timeout(Duration::from_millis(500))
+        .timeout(Duration::from_millis(200))
+        .breaker_pauses(Duration::from_millis(20), Duration::from_millis(200))
+        .on_failure(FailureMode::Closed)
+        .build()
+        .await
+        .unwrap();
+    let limit = || Limit::slide(10, HOUR);
+    let mut keys = (0..).map(|n| format!("k{n}"));
+    let key = keys
+        .find(|key| silent.try_run::<()>("TTL", &[key]).is_ok())
+        .unwrap();
+    assert!(limiter.check(&key, limit(), 4).await.unwrap().allowed);
+    eventually("the replica has it too", || {
+        replica
+            .run::<String>("INFO", &["keyspace"])
+            .contains("keys=1")
+    })
+    .await;
+
+    silent.pause();
+    while limiter.health().ready {
+        let during = limiter.check(&key, limit(), 1).await.unwrap();
+        assert_eq!(during.source, Source::FailClosed);
+    }
+    eventually("the replica takes over", || limiter.health().ready).await;
+    let after = limiter.check(&key, limit(), 1).await.unwrap();
+    assert_eq!(
+        (after.source, after.remaining),
+        (Source::Redis, 5),
+        "usage came along"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failover_by_sentinel() {
     let mut primary = Server::start();
@@ -206,7 +272,8 @@ impl Sentinel {
                 .unwrap();
             let sentinel = Self { child, port, dir };
             for _ in 0..400 {
-                if redis_cli(&["-p", &port.to_string(), "PING"]).contains("PONG") {
+                let port = port.to_string();
+                if redis_cli(&["-p", &port, "SENTINEL", "CKQUORUM", "main"]).starts_with("OK") {
                     return sentinel;
                 }
                 std::thread::sleep(Duration::from_millis(10));

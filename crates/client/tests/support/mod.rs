@@ -87,6 +87,7 @@ impl Server {
             if server.launch() {
                 return server;
             }
+            server.kill();
         }
         panic!("the server does not come up:\n{}", server.log());
     }
@@ -109,8 +110,9 @@ impl Server {
             if self.child.as_mut().unwrap().try_wait().unwrap().is_some() {
                 return false;
             }
-            if self.try_run::<String>("PING", &[]).is_ok() {
-                return true;
+            if let Ok((_, dir)) = self.try_run::<(String, String)>("CONFIG", &["GET", "dir"]) {
+                // Or else somebody else was quicker to take the port.
+                return fs::canonicalize(&self.dir).unwrap() == Path::new(&dir);
             }
             sleep(Duration::from_millis(5));
         }
@@ -159,7 +161,7 @@ impl Server {
     /// Stops at once, as a power cut would.
     pub fn kill(&mut self) {
         let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
+        let _ = child.kill();
         child.wait().unwrap();
     }
 
@@ -167,6 +169,7 @@ impl Server {
     pub fn start_again(&mut self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !self.launch() {
+            self.kill();
             assert!(
                 Instant::now() < deadline,
                 "the server does not come back:\n{}",
