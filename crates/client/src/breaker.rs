@@ -81,6 +81,11 @@ impl Lanes {
         self.lanes[lane].state.load(Relaxed) == CLOSED
     }
 
+    /// Whether the last call failed.
+    pub(crate) fn is_failing(&self, lane: usize) -> bool {
+        self.lanes[lane].failures.load(Relaxed) > 0
+    }
+
     /// A key of the lane, to probe with. Nothing is ever stored under it.
     pub(crate) fn probe_key(&self, lane: usize) -> &str {
         &self.lanes[lane].probe_key

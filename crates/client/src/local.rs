@@ -16,7 +16,6 @@ use crate::{Decision, Limit, MultiDecision, Source};
 /// What was admitted without the server, by key. The least used keys are forgotten when it is full.
 pub(crate) struct Ledger {
     pages: Mutex<Cache<Box<[u8]>, Page>>,
-    size: usize,
     pub(crate) policies: Policies,
 }
 
@@ -37,7 +36,6 @@ impl Ledger {
     pub(crate) fn new(size: usize) -> Self {
         Self {
             pages: Mutex::new(Cache::new(size)),
-            size,
             policies: Policies::default(),
         }
     }
@@ -111,35 +109,60 @@ impl Ledger {
         Some(headline.at(headline.index, source))
     }
 
-    /// Takes out what is owed for the keys chosen: as much as still counts now, by the limits in full.
-    pub(crate) fn take(&self, chosen: impl Fn(&[u8]) -> bool) -> Vec<Debt> {
+    /// What is owed for the keys chosen: as much as still counts now, by the limits in full. It stays in the ledger, and
+    /// so in the way of further calls, until it is [`Ledger::settled`].
+    pub(crate) fn debts(&self, chosen: impl Fn(&[u8]) -> bool) -> Vec<Debt> {
         let now_us = unix_us();
         let mut pages = self.pages.lock();
-        let mut all = std::mem::replace(&mut *pages, Cache::new(self.size));
-        let mut owed = Vec::new();
-        for (key, page) in all.drain() {
-            if !chosen(&key) {
-                pages.insert(key, page);
-                continue;
-            }
-            // Leases are held, not used up; what they were for has gone its way.
-            if matches!(page.limit, Limit::Lease { .. }) {
-                continue;
-            }
-            let parts = self.parts(&page.limit).unwrap_or_default();
-            let used = parts.iter().zip(&page.states).map(|(part, state)| {
-                let (now, _) = evaluate(&part.limit, state.as_ref(), now_us, 0, Mode::Check)?;
-                let units = now.limit.saturating_sub(now.remaining);
-                // Where a policy fixes what a call takes, any cost charges it for one call.
-                Some(part.cost.map_or(units, |cost| units.min(cost).min(1)))
-            });
-            let units = used.flatten().max().unwrap_or(0);
-            if units > 0 {
-                let limit = page.limit;
-                owed.push(Debt { key, limit, units });
-            }
+        let all = pages.iter().filter(|(key, _)| chosen(key));
+        let all: Vec<Debt> = all
+            .map(|(key, page)| Debt {
+                key: key.clone(),
+                limit: page.limit.clone(),
+                units: self.used(page, now_us),
+            })
+            .collect();
+        let (owed, void): (Vec<Debt>, _) = all.into_iter().partition(|debt| debt.units > 0);
+        for debt in void {
+            pages.remove(&debt.key);
         }
         owed
+    }
+
+    /// Strikes out what the server has been told. What was admitted in the meantime stays.
+    pub(crate) fn settled(&self, debt: &Debt) {
+        let now_us = unix_us();
+        let mut pages = self.pages.lock();
+        let Some((key, page)) = pages.remove(&debt.key) else {
+            return;
+        };
+        let since = self.used(&page, now_us).saturating_sub(debt.units);
+        if since == 0 {
+            return;
+        }
+        let parts = self.parts(&page.limit).unwrap_or_default();
+        let states = parts.iter().map(|part| {
+            let cost = part.cost.unwrap_or(since);
+            evaluate(&part.limit, None, now_us, cost, Mode::Force)?.1
+        });
+        let states = states.collect();
+        let limit = page.limit;
+        pages.insert(key, Page { limit, states });
+    }
+
+    fn used(&self, page: &Page, now_us: u64) -> u64 {
+        // Leases are held, not used up; what they were for has gone its way.
+        if matches!(page.limit, Limit::Lease { .. }) {
+            return 0;
+        }
+        let parts = self.parts(&page.limit).unwrap_or_default();
+        let used = parts.iter().zip(&page.states).map(|(part, state)| {
+            let (now, _) = evaluate(&part.limit, state.as_ref(), now_us, 0, Mode::Check)?;
+            let units = now.limit.saturating_sub(now.remaining);
+            // Where a policy fixes what a call takes, any cost charges it for one call.
+            Some(part.cost.map_or(units, |cost| units.min(cost).min(1)))
+        });
+        used.flatten().max().unwrap_or(0)
     }
 
     #[cfg(test)]
@@ -276,9 +299,9 @@ mod tests {
         let answers: Vec<_> = (0..10).filter_map(|_| ledger.check(&both, 1.0)).collect();
         assert_eq!(answers.iter().filter(|answer| answer.allowed).count(), 5);
         assert_eq!(answers[9].denied_by(), Some(1));
-        let debts = ledger.take(|key| key == b"wide");
+        let debts = ledger.debts(|key| key == b"wide");
+        assert_eq!(debts.len(), 1, "narrow was not chosen");
         assert_eq!(debts[0].units, 5, "denials spend nothing");
-        assert!(!ledger.is_empty(), "narrow was not chosen");
     }
 
     #[test]
@@ -289,10 +312,25 @@ mod tests {
             let passed = ledger.force(&[check("k", &limit, 1)]);
             assert!(passed.is_some_and(|decision| decision.allowed));
         }
-        let debts = ledger.take(|_| true);
+        let debts = ledger.debts(|_| true);
         assert_eq!(debts.len(), 1);
         assert_eq!(debts[0].units, 10);
+        ledger.settled(&debts[0]);
         assert!(ledger.is_empty());
+    }
+
+    /// The server may fall silent while it is told: nothing is forgotten, and nothing more admitted than the share.
+    #[test]
+    fn what_is_owed_stays_in_the_way_until_it_is_settled() {
+        let ledger = Ledger::new(100);
+        let limit = Limit::slide(100, HOUR);
+        assert_eq!(admitted(&ledger, "k", &limit, 0.2, 15), 15);
+        let debts = ledger.debts(|_| true);
+        assert_eq!(debts[0].units, 15);
+        assert_eq!(admitted(&ledger, "k", &limit, 0.2, 15), 5);
+        assert_eq!(ledger.debts(|_| true)[0].units, 20, "nobody was told");
+        ledger.settled(&debts[0]);
+        assert_eq!(ledger.debts(|_| true)[0].units, 5, "what came since");
     }
 
     #[test]
@@ -301,6 +339,6 @@ mod tests {
         for n in 0..10_000 {
             ledger.check(&[check(&format!("k{n}"), &Limit::slide(9, MINUTE), 1)], 0.2);
         }
-        assert!(ledger.take(|_| true).len() <= 100);
+        assert!(ledger.debts(|_| true).len() <= 100);
     }
 }

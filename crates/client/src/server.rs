@@ -35,6 +35,8 @@ pub(crate) struct Server {
     backend: AtomicU8,
     said_no_module: AtomicBool,
     settling_soon: AtomicBool,
+    /// For each lane, whether its accounts are being settled.
+    settling: Box<[tokio::sync::Mutex<()>]>,
     /// Whether the server has answered since the last heartbeat.
     heard: AtomicBool,
     pub(crate) lanes: Lanes,
@@ -98,6 +100,7 @@ pub(crate) struct Config {
 
 impl Server {
     pub(crate) fn new(connector: Connector, cluster: bool, config: Config) -> Arc<Self> {
+        let lanes = Lanes::new(cluster, config.patience.failures);
         Arc::new_cyclic(|me| Self {
             connector,
             link: RwLock::new(None),
@@ -105,8 +108,9 @@ impl Server {
             backend: AtomicU8::new(0),
             said_no_module: AtomicBool::new(false),
             settling_soon: AtomicBool::new(false),
+            settling: (0..lanes.len()).map(|_| Default::default()).collect(),
             heard: AtomicBool::new(false),
-            lanes: Lanes::new(cluster, config.patience.failures),
+            lanes,
             patience: config.patience,
             timeout: config.timeout,
             connect_timeout: config.connect_timeout,
@@ -341,20 +345,28 @@ impl Server {
             };
             server.settling_soon.store(false, Relaxed);
             for lane in (0..server.lanes.len()).filter(|&lane| server.lanes.is_closed(lane)) {
-                server.settle(lane).await;
+                if server.lanes.is_failing(lane) {
+                    server.beat(lane).await;
+                }
+                // What is sent to a server that only stands still is charged when it wakes, and would be charged again.
+                match server.lanes.is_failing(lane) {
+                    true => server.settle_soon(lane),
+                    false => server.settle(lane).await,
+                }
             }
         });
     }
 
-    /// Charges what was admitted without the server.
+    /// Charges what was admitted without the server; what it does not hear now, it hears later.
     async fn settle(&self, lane: usize) {
-        let debts = self.ledger.take(|key| self.lanes.of(key) == lane);
+        // One at a time, or a debt would be charged twice.
+        let _settling = self.settling[lane].lock().await;
+        let debts = self.ledger.debts(|key| self.lanes.of(key) == lane);
         if debts.is_empty() {
             return;
         }
-        let keys = debts.len();
+        let (keys, mut settled, mut unheard) = (debts.len(), 0_u64, 0_usize);
         let mut debts = debts.into_iter();
-        let mut settled: u64 = 0;
         let mut running = JoinSet::new();
         loop {
             while running.len() < SETTLED_AT_ONCE {
@@ -364,7 +376,8 @@ impl Server {
                 running.spawn(async move { server.settle_one(debt).await });
             }
             match running.join_next().await {
-                Some(units) => settled += units.unwrap_or(0),
+                Some(Ok(Some(units))) => settled += units,
+                Some(_) => unheard += 1,
                 None => break,
             }
         }
@@ -373,20 +386,22 @@ impl Server {
             lane,
             keys,
             units = settled,
+            unheard,
             "charged what was admitted without the server"
         );
+        if unheard > 0 {
+            self.settle_soon(lane);
+        }
     }
 
-    async fn settle_one(&self, debt: Debt) -> u64 {
-        let link = self.link.read().clone();
-        let (Some(link), Some(backend)) = (link, self.backend()) else {
-            return 0;
-        };
-        let request = match backend {
+    /// The units charged; `None` if the server did not hear of it.
+    async fn settle_one(&self, debt: Debt) -> Option<u64> {
+        let link = self.link.read().clone()?;
+        let request = match self.backend()? {
             Backend::Module => {
                 let mut call = script::SETTLE.on([&*debt.key].into_iter());
                 call.arg(&debt.limit).arg(debt.units);
-                call
+                Ok(call)
             }
             Backend::Lua => {
                 let check = Check {
@@ -394,21 +409,23 @@ impl Server {
                     limit: &debt.limit,
                     cost: debt.units,
                 };
-                match lua_call(&[check], "SETTLE") {
-                    Ok(call) => call,
-                    Err(_) => return 0,
-                }
+                lua_call(&[check], "SETTLE")
             }
         };
-        let reply = timeout(self.connect_timeout, request.run(&*link)).await;
-        match reply {
-            Ok(Ok(_)) => debt.units,
-            Ok(Err(error)) => {
-                tracing::warn!(error = loggable(&error), "a key could not be charged");
-                0
-            }
+        let charged = match request {
+            Ok(request) => match timeout(self.connect_timeout, request.run(&*link)).await {
+                Ok(Ok(_)) => debt.units,
+                Ok(Err(error)) if fault_kind(&error) == "server" => {
+                    tracing::warn!(error = loggable(&error), "a key could not be charged");
+                    0
+                }
+                Ok(Err(_)) | Err(_) => return None,
+            },
+            // Scripts cannot.
             Err(_) => 0,
-        }
+        };
+        self.ledger.settled(&debt);
+        Some(charged)
     }
 
     /// The request for a check, by what the server can do.

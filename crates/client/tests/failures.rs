@@ -261,6 +261,7 @@ async fn the_deadline_holds_while_nothing_answers() {
 async fn single_failures_are_settled_too() {
     let server = Server::start();
     let limiter = limiter(&server)
+        .connect_timeout(Duration::from_millis(100))
         .breaker_failures(1000)
         .on_failure(FailureMode::Open)
         .build()
@@ -274,6 +275,8 @@ async fn single_failures_are_settled_too() {
             .unwrap();
         assert_eq!(decision.source, Source::FailOpen);
     }
+    // Meanwhile there is nobody to settle with.
+    tokio::time::sleep(Duration::from_secs(1)).await;
     server.resume();
     // Charged, and counted by the server when it woke: twice is too much, but never too little.
     eventually("accounts are settled", || {
