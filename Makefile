@@ -24,7 +24,7 @@ test: deps ## run the whole suite (REDIS_SERVER=path chooses the server)
 	cargo build --lib
 	RL_MODULE=target/debug/librl.so cargo test --workspace
 
-test-containers: deps ## images, suite, failures and clients in containers (STEPS=failures for some, FULL=1 on every server; needs Docker)
+test-containers: deps ## images, the suite on six servers, failures, clients, valgrind (STEPS=failures for some; needs Docker)
 	@scripts/test-containers $(STEPS)
 
 test-clients: deps ## the examples of docs/clients, in six languages, on a cluster

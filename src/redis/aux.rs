@@ -26,15 +26,14 @@ pub(super) fn add(methods: &mut RedisModuleTypeMethods) {
 
 unsafe extern "C" fn save(io: *mut RedisModuleIO, _when: c_int) {
     shield((), || {
-        // SAFETY: the server passes a valid `io`, from which a context may be had while it saves.
-        let ctx = unsafe {
-            api!(RedisModule_SaveUnsigned)(io, VERSION);
-            Context::new(api!(RedisModule_GetContextFromIO)(io))
-        };
-        match registry::is_worth_saving() {
-            true => save_bytes(io, registry::dump(&ctx).as_bytes()),
-            false => save_bytes(io, NOTHING),
-        }
+        let json = registry::is_worth_saving().then(|| {
+            // SAFETY: the server passes a valid `io`, from which a context may be had while it saves.
+            let ctx = unsafe { Context::new(api!(RedisModule_GetContextFromIO)(io)) };
+            registry::dump(&ctx)
+        });
+        // SAFETY: as above.
+        unsafe { api!(RedisModule_SaveUnsigned)(io, VERSION) };
+        save_bytes(io, json.as_ref().map_or(NOTHING, |json| json.as_bytes()));
     });
 }
 

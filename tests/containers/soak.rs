@@ -1,5 +1,6 @@
 //! Every command on a million keys for a while, with a replica and the AOF on: `make soak`.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -15,8 +16,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// One call on key `n`, whose kind of limit is always the same.
-fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
-    let cost = random.below(4);
+fn add(pipe: &mut Pipeline, random: &mut Random, n: u64, cost: u64) {
     let holder = random.below(2);
     let line = match (n % 8, random.below(10)) {
         (0, 0) => format!("RL.REFUND k:{n} {cost}"),
@@ -34,7 +34,7 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
         (4, _) => format!("RL.LEAK k:{n} 50 10 1h {cost}"),
         (5, _) => format!("RL.LEASE k:{n} 3 1h h{holder}"),
         // The same keys each time, so that their number does not grow.
-        (6, 0) if n % 80 == 6 => format!("RL.OVERRIDE SET k:{n} one SCALE {} 1", cost + 1),
+        (6, 0) if n % 80 == 6 => format!("RL.OVERRIDE SET k:{n} one SCALE {} 1", holder + 1),
         (6, 1) => format!("RL.OVERRIDE GET k:{n}"),
         (6, _) => format!("RL.CHECK k:{n} one {cost}"),
         (_, 0) => [
@@ -42,7 +42,7 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64) {
             "RL.TOP",
             "RL.AUDIT GET 10",
             "RL.POLICY GET three",
-        ][cost as usize]
+        ][n as usize / 8 % 4]
             .to_owned(),
         (_, 1) => format!("RL.PEEK k:{n} POLICY three {cost}"),
         _ => format!("RL.CHECK k:{n} three {cost}"),
@@ -111,7 +111,12 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     let [primary, replica] = &[fleet.server(&aof), fleet.server(&aof)];
     replica.follow(primary);
 
-    let send = |from: u64, count: u64, random: &mut Random, con: &mut redis::Connection| -> u64 {
+    let send = |from: u64,
+                count: u64,
+                costs: Range<u64>,
+                random: &mut Random,
+                con: &mut redis::Connection|
+     -> u64 {
         let mut pipe = Pipeline::new();
         for n in 0..count {
             let key = if from == u64::MAX {
@@ -119,7 +124,8 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
             } else {
                 from + n
             };
-            add(&mut pipe, random, key);
+            let cost = random.below(costs.end - costs.start) + costs.start;
+            add(&mut pipe, random, key, cost);
         }
         let replies: RedisResult<Vec<Value>> = pipe.query(con);
         let replies = replies.unwrap_or_else(|error| panic!("an error not explained: {error}"));
@@ -130,7 +136,8 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
         assert_eq!(errors, 0, "{replies:?}");
         count
     };
-    // Often enough that calls of cost 0 and releases leave next to no keys unmade, and logs are full.
+    // Often enough that calls of cost 0 and releases leave next to no keys unmade, and logs are full. Small counts take
+    // less room than large ones: the first round makes them large.
     let mut con = primary.connect().unwrap();
     for policy in [
         "one SLIDE 50 1h",
@@ -139,9 +146,9 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
         let _: () = ask(&mut con, &format!("RL.POLICY SET {policy}"));
     }
     let mut random = Random(7);
-    for _ in 0..8 {
+    for costs in [30..41, 0..4, 0..4, 0..4, 0..4, 0..4, 0..4, 0..4] {
         for from in (0..keys).step_by(100) {
-            send(from, 100, &mut random, &mut con);
+            send(from, 100, costs.clone(), &mut random, &mut con);
         }
     }
 
@@ -161,7 +168,7 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
                 let (mut con, mut random) = (primary.connect().unwrap(), Random(seed));
                 while !stop.load(SeqCst) {
                     let next = Instant::now() + pause;
-                    calls.fetch_add(send(u64::MAX, 100, &mut random, &mut con), SeqCst);
+                    calls.fetch_add(send(u64::MAX, 100, 0..4, &mut random, &mut con), SeqCst);
                     sleep(next.saturating_duration_since(Instant::now()));
                 }
             });

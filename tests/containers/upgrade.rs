@@ -18,7 +18,7 @@ const KINDS: [&str; 7] = [
     "SLIDE 10 1d 3",
     "SLIDE 10 1d 3 PRECISION 6",
     "BUCKET 10 1 1d 3",
-    "FIXED 10 1d 3",
+    "FIXED 10 3650d 3",
     "EXACT 10 1d 3",
     "LEAK 10 1 1d 3",
     "LEASE 10 1d alice 1",

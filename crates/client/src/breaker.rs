@@ -140,6 +140,12 @@ impl Lanes {
             .map_or(Duration::ZERO, |opened| opened.elapsed())
     }
 
+    /// How long a lane has been open.
+    pub(crate) fn down_for(&self, lane: usize) -> Duration {
+        let opened = *self.lanes[lane].opened.lock();
+        opened.map_or(Duration::ZERO, |opened| opened.elapsed())
+    }
+
     /// Open lanes, and how long the longest has been open.
     pub(crate) fn down(&self) -> (usize, Option<Duration>) {
         let open = (0..self.len()).filter(|&lane| !self.is_closed(lane));

@@ -208,6 +208,7 @@ impl Builder {
             patience: self.patience,
             timeout: self.timeout,
             connect_timeout: self.connect_timeout,
+            longest_call: self.timeout.max(self.budget_life),
             ledger_size: self.ledger_size,
             runtime: Handle::try_current().map_err(outside)?,
         };

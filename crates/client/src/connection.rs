@@ -36,7 +36,7 @@ pub(crate) enum Connector {
 pub(crate) enum Renewal {
     /// Whenever it failed.
     Always,
-    /// When it fails a probe as well. A cluster's connection looks after itself, but it holds on to a node that went
+    /// When a part of it stays silent. A cluster's connection looks after itself, but it holds on to a node that went
     /// silent without a word, and to the slots that this node had.
     WhenStuck,
     Never,
@@ -54,7 +54,12 @@ impl Connector {
         }
     }
 
-    pub(crate) async fn connect(&self, timeout: Duration) -> RedisResult<SharedLink> {
+    /// Connects within `timeout` for each server. No call waits longer than `longest_call` for its answer.
+    pub(crate) async fn connect(
+        &self,
+        timeout: Duration,
+        longest_call: Duration,
+    ) -> RedisResult<SharedLink> {
         // Calls have a deadline of their own, which is the limiter's.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
@@ -75,7 +80,8 @@ impl Connector {
                 Self::Cluster(client) => {
                     let config = redis::cluster::ClusterConfig::new()
                         .set_connection_timeout(timeout)
-                        .set_response_timeout(timeout);
+                        // After this it sends a call once more: not while somebody waits for the first.
+                        .set_response_timeout(longest_call.max(timeout));
                     Arc::new(client.get_async_connection_with_config(config).await?)
                 }
                 Self::Given(link) => Arc::clone(link),

@@ -50,6 +50,18 @@ pub(crate) fn is_callers(error: &RedisError) -> bool {
     }
 }
 
+/// Whether a call would be refused whenever it is made.
+pub(crate) fn is_lasting(error: &RedisError) -> bool {
+    is_callers(error)
+        || is_unknown_command(error)
+        || error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
+}
+
+/// Whether nothing was heard, rather than a refusal.
+pub(crate) fn is_silence(error: &RedisError) -> bool {
+    error.is_timeout() || error.is_io_error()
+}
+
 /// Whether the server does not know the command, that is, has no module.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     error

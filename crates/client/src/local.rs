@@ -1,6 +1,7 @@
 //! Limits without a server: what decides while it is away, and the ledger of what it must hear about afterwards.
 //! The only file that knows `rl-core`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -122,11 +123,12 @@ impl Ledger {
                 units: self.used(page, now_us),
             })
             .collect();
-        let (owed, void): (Vec<Debt>, _) = all.into_iter().partition(|debt| debt.units > 0);
+        let (used, void): (Vec<Debt>, _) = all.into_iter().partition(|debt| debt.units > 0);
         for debt in void {
             pages.remove(&debt.key);
         }
-        owed
+        let used = used.into_iter();
+        used.filter(|debt| is_owed(&debt.limit)).collect()
     }
 
     /// Strikes out what the server has been told. What was admitted in the meantime stays.
@@ -151,10 +153,6 @@ impl Ledger {
     }
 
     fn used(&self, page: &Page, now_us: u64) -> u64 {
-        // Leases are held, not used up; what they were for has gone its way.
-        if matches!(page.limit, Limit::Lease { .. }) {
-            return 0;
-        }
         let parts = self.parts(&page.limit).unwrap_or_default();
         let used = parts.iter().zip(&page.states).map(|(part, state)| {
             let (now, _) = evaluate(&part.limit, state.as_ref(), now_us, 0, Mode::Check)?;
@@ -165,10 +163,22 @@ impl Ledger {
         used.flatten().max().unwrap_or(0)
     }
 
+    /// The lanes, or whatever `lane_of` makes of a key, that owe something.
+    pub(crate) fn owing(&self, lane_of: impl Fn(&[u8]) -> usize) -> BTreeSet<usize> {
+        let pages = self.pages.lock();
+        let owed = pages.iter().filter(|(_, page)| is_owed(&page.limit));
+        owed.map(|(key, _)| lane_of(key)).collect()
+    }
+
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.pages.lock().is_empty()
     }
+}
+
+/// Leases are held, not used up; what they were for has gone its way.
+fn is_owed(limit: &Limit) -> bool {
+    !matches!(limit, Limit::Lease { .. })
 }
 
 /// A share of a limit, and at least one unit unless the limit is 0. A bucket refills at the share of its rate.

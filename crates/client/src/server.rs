@@ -1,5 +1,6 @@
 //! The server as a limiter sees it: a connection with a deadline, a breaker, and a way back.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
@@ -13,7 +14,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::breaker::{Lanes, Patience};
 use crate::connection::{Connector, Link, Renewal, SharedLink};
-use crate::error::{fault_kind, is_callers, is_lost_connection, is_unknown_command, loggable};
+use crate::error::{
+    fault_kind, is_callers, is_lasting, is_lost_connection, is_silence, is_unknown_command,
+    loggable,
+};
 use crate::limiter::Check;
 use crate::local::{Debt, Ledger};
 use crate::metrics::Metrics;
@@ -43,6 +47,7 @@ pub(crate) struct Server {
     pub(crate) patience: Patience,
     pub(crate) timeout: Duration,
     connect_timeout: Duration,
+    longest_call: Duration,
     pub(crate) ledger: Ledger,
     pub(crate) metrics: Metrics,
     pub(crate) runtime: Handle,
@@ -94,6 +99,7 @@ pub(crate) struct Config {
     pub(crate) patience: Patience,
     pub(crate) timeout: Duration,
     pub(crate) connect_timeout: Duration,
+    pub(crate) longest_call: Duration,
     pub(crate) ledger_size: usize,
     pub(crate) runtime: Handle,
 }
@@ -114,6 +120,7 @@ impl Server {
             patience: config.patience,
             timeout: config.timeout,
             connect_timeout: config.connect_timeout,
+            longest_call: config.longest_call,
             ledger: Ledger::new(config.ledger_size),
             metrics: Metrics::new(),
             runtime: config.runtime,
@@ -239,21 +246,56 @@ impl Server {
     /// Connects if there is need to, and makes sure that the server can do its work.
     pub(crate) async fn revive(&self, lane: usize, patience: Duration) -> RedisResult<()> {
         let current = self.link.read().clone();
-        let renewal = self.connector.renewal();
-        let link = match current {
-            Some(link) if renewal != Renewal::Always => {
-                match self.test(&*link, lane, patience).await {
-                    Err(error) if renewal == Renewal::WhenStuck => {
-                        self.renew(&link).await?.ok_or(error)?
-                    }
-                    tested => return tested,
+        match (self.connector.renewal(), current) {
+            (Renewal::Always, _) => self.replace(lane, patience).await,
+            (_, None) => self.renew(None, lane, patience).await,
+            (renewal, Some(link)) => match self.test(&*link, lane, patience).await {
+                // Only a failover that the connection missed takes a new one: give it, and the node, some time.
+                Err(error)
+                    if renewal == Renewal::WhenStuck
+                        && is_silence(&error)
+                        && self.lanes.down_for(lane) > self.connect_timeout =>
+                {
+                    self.renew(Some(&link), lane, patience).await
                 }
-            }
-            _ => self.connector.connect(self.connect_timeout).await?,
-        };
+                tested => tested,
+            },
+        }
+    }
+
+    /// A new connection, once it has proven itself.
+    async fn replace(&self, lane: usize, patience: Duration) -> RedisResult<()> {
+        let connecting = (self.connector).connect(self.connect_timeout, self.longest_call);
+        let link = connecting.await?;
         self.test(&*link, lane, patience).await?;
         *self.link.write() = Some(link);
         Ok(())
+    }
+
+    /// Another connection than the one that is stuck, or the first. Many lanes need it at once: one of them connects for
+    /// all, and not too often.
+    async fn renew(
+        &self,
+        stuck: Option<&SharedLink>,
+        lane: usize,
+        patience: Duration,
+    ) -> RedisResult<()> {
+        let mut renewed = self.renewed.lock().await;
+        let current = self.link.read().clone();
+        if let Some(current) = current
+            && stuck.is_none_or(|stuck| !Arc::ptr_eq(&current, stuck))
+        {
+            drop(renewed);
+            return self.test(&*current, lane, patience).await;
+        }
+        let pauses = if stuck.is_some() { RENEWAL_PAUSES } else { 1 };
+        let pause = pauses * self.patience.longest;
+        if renewed.is_some_and(|at: Instant| at.elapsed() < pause) {
+            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        }
+        *renewed = Some(Instant::now());
+        // One that cannot do better than the stuck one must not take its place: the other lanes live well with that.
+        self.replace(lane, patience).await
     }
 
     async fn test(&self, link: &dyn Link, lane: usize, patience: Duration) -> RedisResult<()> {
@@ -261,25 +303,6 @@ impl Server {
         let found = found.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
         self.found(found?);
         Ok(())
-    }
-
-    /// Another connection than the one that is stuck. Many lanes fail at once: one of them connects for all, and not too
-    /// often.
-    async fn renew(&self, stuck: &SharedLink) -> RedisResult<Option<SharedLink>> {
-        let mut renewed = self.renewed.lock().await;
-        if let Some(current) = &*self.link.read()
-            && !Arc::ptr_eq(current, stuck)
-        {
-            return Ok(Some(Arc::clone(current)));
-        }
-        let pause = RENEWAL_PAUSES * self.patience.longest;
-        if renewed.is_some_and(|at: Instant| at.elapsed() < pause) {
-            return Ok(None);
-        }
-        *renewed = Some(Instant::now());
-        let link = self.connector.connect(self.connect_timeout).await?;
-        *self.link.write() = Some(Arc::clone(&link));
-        Ok(Some(link))
     }
 
     fn found(&self, backend: Backend) {
@@ -339,37 +362,55 @@ impl Server {
         }
         let (server, pause) = (self.me.clone(), self.patience.longest);
         self.runtime.spawn(async move {
-            sleep(Patience::jittered(pause)).await;
-            let Some(server) = server.upgrade() else {
-                return;
-            };
-            server.settling_soon.store(false, Relaxed);
-            for lane in (0..server.lanes.len()).filter(|&lane| server.lanes.is_closed(lane)) {
-                if server.lanes.is_failing(lane) {
-                    server.beat(lane).await;
+            loop {
+                sleep(Patience::jittered(pause)).await;
+                let Some(server) = server.upgrade() else {
+                    return;
+                };
+                for lane in server.closed_lanes_owing() {
+                    server.settle_if_well(lane).await;
                 }
-                // What is sent to a server that only stands still is charged when it wakes, and would be charged again.
-                match server.lanes.is_failing(lane) {
-                    true => server.settle_soon(lane),
-                    false => server.settle(lane).await,
+                if server.closed_lanes_owing().is_empty() {
+                    server.settling_soon.store(false, Relaxed);
+                    // Unless something came in between, and nobody else looks after it.
+                    if server.closed_lanes_owing().is_empty()
+                        || server.settling_soon.swap(true, Relaxed)
+                    {
+                        return;
+                    }
                 }
             }
         });
     }
 
-    /// Charges what was admitted without the server; what it does not hear now, it hears later.
-    async fn settle(&self, lane: usize) {
-        // One at a time, or a debt would be charged twice.
-        let _settling = self.settling[lane].lock().await;
-        let debts = self.ledger.debts(|key| self.lanes.of(key) == lane);
-        if debts.is_empty() {
-            return;
+    /// Of these nobody else settles the accounts; an open lane's are when it closes.
+    fn closed_lanes_owing(&self) -> BTreeSet<usize> {
+        let mut owing = self.ledger.owing(|key| self.lanes.of(key));
+        owing.retain(|&lane| self.lanes.is_closed(lane));
+        owing
+    }
+
+    async fn settle_if_well(&self, lane: usize) {
+        if self.lanes.is_failing(lane) {
+            self.beat(lane).await;
         }
-        let (keys, mut settled, mut unheard) = (debts.len(), 0_u64, 0_usize);
-        let mut debts = debts.into_iter();
+        // What is sent to a server that only stands still is charged when it wakes, and would be charged again.
+        if !self.lanes.is_failing(lane) && !self.settle(lane).await {
+            self.timed_out(lane);
+        }
+    }
+
+    /// Charges what was admitted without the server; false if it fell silent, and has yet to hear the rest.
+    async fn settle(&self, lane: usize) -> bool {
+        // One at a time, or a debt would be charged twice.
+        let Ok(_settling) = self.settling[lane].try_lock() else {
+            return true;
+        };
+        let mut debts = (self.ledger.debts(|key| self.lanes.of(key) == lane)).into_iter();
+        let (mut settled, mut heard) = (0_u64, true);
         let mut running = JoinSet::new();
         loop {
-            while running.len() < SETTLED_AT_ONCE {
+            while heard && running.len() < SETTLED_AT_ONCE {
                 let (Some(debt), Some(server)) = (debts.next(), self.me.upgrade()) else {
                     break;
                 };
@@ -377,24 +418,22 @@ impl Server {
             }
             match running.join_next().await {
                 Some(Ok(Some(units))) => settled += units,
-                Some(_) => unheard += 1,
+                Some(_) => heard = false,
                 None => break,
             }
         }
-        self.metrics.settled.increment(settled);
-        tracing::info!(
-            lane,
-            keys,
-            units = settled,
-            unheard,
-            "charged what was admitted without the server"
-        );
-        if unheard > 0 {
-            self.settle_soon(lane);
+        if settled > 0 {
+            self.metrics.settled.increment(settled);
+            tracing::info!(
+                lane,
+                units = settled,
+                "charged what was admitted without the server"
+            );
         }
+        heard
     }
 
-    /// The units charged; `None` if the server did not hear of it.
+    /// The units charged; `None` if the server is silent.
     async fn settle_one(&self, debt: Debt) -> Option<u64> {
         let link = self.link.read().clone()?;
         let request = match self.backend()? {
@@ -415,10 +454,12 @@ impl Server {
         let charged = match request {
             Ok(request) => match timeout(self.connect_timeout, request.run(&*link)).await {
                 Ok(Ok(_)) => debt.units,
-                Ok(Err(error)) if fault_kind(&error) == "server" => {
+                Ok(Err(error)) if is_lasting(&error) => {
                     tracing::warn!(error = loggable(&error), "a key could not be charged");
                     0
                 }
+                // Loading, full, demoted: later.
+                Ok(Err(error)) if !is_silence(&error) => return Some(0),
                 Ok(Err(_)) | Err(_) => return None,
             },
             // Scripts cannot.
@@ -502,15 +543,17 @@ async fn probe(server: Weak<Server>, lane: usize, first_pause: Duration, patienc
         tracing::debug!(lane, "breaker half open: asking whether the server is back");
         // A server slower than callers would wait for is not back yet.
         match server.revive(lane, server.timeout).await {
+            // Before anyone asks, the server hears what it missed.
+            Ok(()) if !server.settle(lane).await => server.lanes.reopen(lane),
             Ok(()) => {
-                // Before anyone asks, the server hears what it missed.
-                server.settle(lane).await;
                 let down_for = server.lanes.close(lane);
                 server.metrics.closed.increment(1);
                 server.show_breaker();
                 tracing::info!(lane, ?down_for, "breaker closed: the server decides again");
                 // And what was decided while it was told.
-                server.settle(lane).await;
+                if !server.settle(lane).await {
+                    server.settle_soon(lane);
+                }
                 return;
             }
             Err(error) => {

@@ -261,7 +261,7 @@ async fn the_deadline_holds_while_nothing_answers() {
 async fn single_failures_are_settled_too() {
     let server = Server::start();
     let limiter = limiter(&server)
-        .connect_timeout(Duration::from_millis(100))
+        .connect_timeout(Duration::from_millis(500))
         .breaker_failures(1000)
         .on_failure(FailureMode::Open)
         .build()
