@@ -15,6 +15,9 @@ use crate::limiter::Shared;
 use crate::server::{Config, Server};
 use crate::{Error, FailureMode, Limiter};
 
+/// A cluster's connection waits no longer for any answer: a silent node may hold it up for as long.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
+
 /// Sets up a [`Limiter`]; the defaults suit a gateway near its server.
 ///
 /// ```no_run
@@ -208,7 +211,7 @@ impl Builder {
             patience: self.patience,
             timeout: self.timeout,
             connect_timeout: self.connect_timeout,
-            longest_call: self.timeout.max(self.budget_life),
+            longest_call: self.timeout.max(self.budget_life).min(LONGEST_CALL),
             ledger_size: self.ledger_size,
             runtime: Handle::try_current().map_err(outside)?,
         };

@@ -42,6 +42,9 @@ pub(crate) enum Renewal {
     Never,
 }
 
+/// So that of two deadlines of the same length, the caller's is first.
+const SLACK: Duration = Duration::from_secs(1);
+
 impl Connector {
     pub(crate) fn renewal(&self) -> Renewal {
         match self {
@@ -81,7 +84,7 @@ impl Connector {
                     let config = redis::cluster::ClusterConfig::new()
                         .set_connection_timeout(timeout)
                         // After this it sends a call once more: not while somebody waits for the first.
-                        .set_response_timeout(longest_call.max(timeout));
+                        .set_response_timeout(longest_call.max(timeout) + SLACK);
                     Arc::new(client.get_async_connection_with_config(config).await?)
                 }
                 Self::Given(link) => Arc::clone(link),

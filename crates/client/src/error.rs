@@ -50,8 +50,14 @@ pub(crate) fn is_callers(error: &RedisError) -> bool {
     }
 }
 
-/// Whether a call would be refused whenever it is made.
+/// Whether a script would be refused whenever it is called.
 pub(crate) fn is_lasting(error: &RedisError) -> bool {
+    // Redis 6.2 wraps what a command answered to a script into an error without a code.
+    let codes = ["OOM", "READONLY", "MISCONF", "NOREPLICAS", "LOADING"];
+    let wrapped = |detail: &str| codes.iter().any(|code| detail.contains(code));
+    if error.detail().is_some_and(wrapped) {
+        return false;
+    }
     is_callers(error)
         || is_unknown_command(error)
         || error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)

@@ -24,6 +24,8 @@ struct Page {
     limit: Limit,
     /// One, but for a policy one for each of its limits.
     states: Vec<Option<State>>,
+    /// Whether the server was told of it, and did not answer.
+    unanswered: bool,
 }
 
 /// What a key still owes to the server.
@@ -31,6 +33,8 @@ pub(crate) struct Debt {
     pub(crate) key: Box<[u8]>,
     pub(crate) limit: Limit,
     pub(crate) units: u64,
+    /// Whether the server was told before, and did not answer.
+    pub(crate) unanswered: bool,
 }
 
 impl Ledger {
@@ -93,8 +97,12 @@ impl Ledger {
         if together.allowed {
             for (check, states) in checks.iter().zip(next) {
                 if states.iter().any(Option::is_some) {
-                    let limit = check.limit.clone();
-                    pages.insert(check.key.into(), Page { limit, states });
+                    let page = Page {
+                        limit: check.limit.clone(),
+                        states,
+                        unanswered: pages.peek(check.key).is_some_and(|page| page.unanswered),
+                    };
+                    pages.insert(check.key.into(), page);
                 }
             }
         }
@@ -121,6 +129,7 @@ impl Ledger {
                 key: key.clone(),
                 limit: page.limit.clone(),
                 units: self.used(page, now_us),
+                unanswered: page.unanswered,
             })
             .collect();
         let (used, void): (Vec<Debt>, _) = all.into_iter().partition(|debt| debt.units > 0);
@@ -147,9 +156,19 @@ impl Ledger {
             let cost = part.cost.unwrap_or(since);
             evaluate(&part.limit, None, now_us, cost, Mode::Force)?.1
         });
-        let states = states.collect();
-        let limit = page.limit;
-        pages.insert(key, Page { limit, states });
+        let page = Page {
+            states: states.collect(),
+            limit: page.limit,
+            unanswered: false,
+        };
+        pages.insert(key, page);
+    }
+
+    /// Remembers that the server did not answer: it may have been told nevertheless.
+    pub(crate) fn unanswered(&self, debt: &Debt) {
+        if let Some(mut page) = self.pages.lock().peek_mut(&debt.key) {
+            page.unanswered = true;
+        }
     }
 
     fn used(&self, page: &Page, now_us: u64) -> u64 {
@@ -337,10 +356,17 @@ mod tests {
         assert_eq!(admitted(&ledger, "k", &limit, 0.2, 15), 15);
         let debts = ledger.debts(|_| true);
         assert_eq!(debts[0].units, 15);
+        ledger.unanswered(&debts[0]);
         assert_eq!(admitted(&ledger, "k", &limit, 0.2, 15), 5);
-        assert_eq!(ledger.debts(|_| true)[0].units, 20, "nobody was told");
+        let more = &ledger.debts(|_| true)[0];
+        assert_eq!((more.units, more.unanswered), (20, true), "nobody was told");
         ledger.settled(&debts[0]);
-        assert_eq!(ledger.debts(|_| true)[0].units, 5, "what came since");
+        let since = &ledger.debts(|_| true)[0];
+        assert_eq!(
+            (since.units, since.unanswered),
+            (5, false),
+            "what came since"
+        );
     }
 
     #[test]

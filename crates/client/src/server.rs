@@ -247,8 +247,8 @@ impl Server {
     pub(crate) async fn revive(&self, lane: usize, patience: Duration) -> RedisResult<()> {
         let current = self.link.read().clone();
         match (self.connector.renewal(), current) {
-            (Renewal::Always, _) => self.replace(lane, patience).await,
-            (_, None) => self.renew(None, lane, patience).await,
+            (Renewal::Always, _) | (Renewal::Never, None) => self.replace(lane, patience).await,
+            (Renewal::WhenStuck, None) => self.renew(None, lane, patience).await,
             (renewal, Some(link)) => match self.test(&*link, lane, patience).await {
                 // Only a failover that the connection missed takes a new one: give it, and the node, some time.
                 Err(error)
@@ -265,11 +265,15 @@ impl Server {
 
     /// A new connection, once it has proven itself.
     async fn replace(&self, lane: usize, patience: Duration) -> RedisResult<()> {
-        let connecting = (self.connector).connect(self.connect_timeout, self.longest_call);
-        let link = connecting.await?;
+        let link = self.connect().await?;
         self.test(&*link, lane, patience).await?;
         *self.link.write() = Some(link);
         Ok(())
+    }
+
+    async fn connect(&self) -> RedisResult<SharedLink> {
+        let connecting = (self.connector).connect(self.connect_timeout, self.longest_call);
+        connecting.await
     }
 
     /// Another connection than the one that is stuck, or the first. Many lanes need it at once: one of them connects for
@@ -293,9 +297,16 @@ impl Server {
         if renewed.is_some_and(|at: Instant| at.elapsed() < pause) {
             return Err(io::Error::from(io::ErrorKind::TimedOut).into());
         }
+        let link = self.connect().await;
         *renewed = Some(Instant::now());
-        // One that cannot do better than the stuck one must not take its place: the other lanes live well with that.
-        self.replace(lane, patience).await
+        let link = link?;
+        if stuck.is_none() {
+            *self.link.write() = Some(Arc::clone(&link));
+        }
+        // One that can do no better than the stuck one must not take its place: the other lanes live well with that.
+        self.test(&*link, lane, patience).await?;
+        *self.link.write() = Some(link);
+        Ok(())
     }
 
     async fn test(&self, link: &dyn Link, lane: usize, patience: Duration) -> RedisResult<()> {
@@ -400,7 +411,8 @@ impl Server {
         }
     }
 
-    /// Charges what was admitted without the server; false if it fell silent, and has yet to hear the rest.
+    /// Charges what was admitted without the server; false if it fell silent, and has yet to hear the rest. A debt that it
+    /// did not answer before does not count: a lane may lie on two nodes, and one of them be well.
     async fn settle(&self, lane: usize) -> bool {
         // One at a time, or a debt would be charged twice.
         let Ok(_settling) = self.settling[lane].try_lock() else {
@@ -414,11 +426,18 @@ impl Server {
                 let (Some(debt), Some(server)) = (debts.next(), self.me.upgrade()) else {
                     break;
                 };
-                running.spawn(async move { server.settle_one(debt).await });
+                running.spawn(async move {
+                    let charged = server.settle_one(&debt).await;
+                    if charged.is_none() {
+                        server.ledger.unanswered(&debt);
+                    }
+                    (charged, debt.unanswered)
+                });
             }
             match running.join_next().await {
-                Some(Ok(Some(units))) => settled += units,
-                Some(_) => heard = false,
+                Some(Ok((Some(units), _))) => settled += units,
+                Some(Ok((None, again))) => heard &= again,
+                Some(Err(_)) => {}
                 None => break,
             }
         }
@@ -434,8 +453,16 @@ impl Server {
     }
 
     /// The units charged; `None` if the server is silent.
-    async fn settle_one(&self, debt: Debt) -> Option<u64> {
+    async fn settle_one(&self, debt: &Debt) -> Option<u64> {
         let link = self.link.read().clone()?;
+        if debt.unanswered {
+            // It may yet be charged when the server wakes: not again before it answers.
+            let mut ask = redis::cmd("EXISTS");
+            let answer = timeout(self.timeout, link.call(ask.arg(&*debt.key))).await;
+            if answer.map_or(true, |answer| answer.is_err_and(|error| is_silence(&error))) {
+                return None;
+            }
+        }
         let request = match self.backend()? {
             Backend::Module => {
                 let mut call = script::SETTLE.on([&*debt.key].into_iter());
@@ -465,7 +492,7 @@ impl Server {
             // Scripts cannot.
             Err(_) => 0,
         };
-        self.ledger.settled(&debt);
+        self.ledger.settled(debt);
         Some(charged)
     }
 
@@ -550,10 +577,11 @@ async fn probe(server: Weak<Server>, lane: usize, first_pause: Duration, patienc
                 server.metrics.closed.increment(1);
                 server.show_breaker();
                 tracing::info!(lane, ?down_for, "breaker closed: the server decides again");
-                // And what was decided while it was told.
+                // And what was decided while it was told, and what it would not hear of.
                 if !server.settle(lane).await {
-                    server.settle_soon(lane);
+                    server.timed_out(lane);
                 }
+                server.settle_soon(lane);
                 return;
             }
             Err(error) => {
