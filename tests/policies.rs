@@ -791,7 +791,7 @@ fn the_servers_file_is_what_it_begins_with() {
             bare.try_run::<Value>("MODULE", &["LOAD", module, "policies", file])
                 .is_err()
         );
-        assert!(bare.log().contains(why), "{}", bare.log());
+        eventually("the log says why", || bare.log().contains(why));
     }
     assert!(
         bare.try_run::<Value>("MODULE", &["LOAD", module, "policies"])
