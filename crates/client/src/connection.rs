@@ -6,6 +6,8 @@ use std::time::Duration;
 use redis::aio::ConnectionLike;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisFuture, RedisResult, Value};
 
+use crate::error::timed_out;
+
 /// A connection that many tasks share.
 pub(crate) trait Link: Send + Sync {
     fn call<'a>(&'a self, command: &'a Cmd) -> RedisFuture<'a, Value>;
@@ -95,9 +97,7 @@ impl Connector {
             Renewal::WhenStuck => 3,
             _ => 1,
         };
-        match tokio::time::timeout(steps * timeout, connected).await {
-            Ok(result) => result,
-            Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-        }
+        let connected = tokio::time::timeout(steps * timeout, connected).await;
+        connected.unwrap_or_else(|_| Err(timed_out()))
     }
 }

@@ -63,6 +63,11 @@ pub(crate) fn is_lasting(error: &RedisError) -> bool {
         || error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
 }
 
+/// Nothing was heard in time.
+pub(crate) fn timed_out() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
+}
+
 /// Whether nothing was heard, rather than a refusal.
 pub(crate) fn is_silence(error: &RedisError) -> bool {
     error.is_timeout() || error.is_io_error()

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::breaker::{Lanes, Patience};
 use crate::connection::{Connector, Link, Renewal, SharedLink};
 use crate::error::{
-    fault_kind, is_callers, is_lasting, is_lost_connection, is_silence, is_unknown_command,
+    self, fault_kind, is_callers, is_lasting, is_lost_connection, is_silence, is_unknown_command,
     loggable,
 };
 use crate::limiter::Check;
@@ -170,7 +170,7 @@ impl Server {
     }
 
     pub(crate) fn timed_out(&self, lane: usize) -> Failure {
-        self.fault(lane, io::Error::from(io::ErrorKind::TimedOut).into())
+        self.fault(lane, error::timed_out())
     }
 
     fn fault(&self, lane: usize, error: RedisError) -> Failure {
@@ -266,6 +266,10 @@ impl Server {
     /// A new connection, once it has proven itself.
     async fn replace(&self, lane: usize, patience: Duration) -> RedisResult<()> {
         let link = self.connect().await?;
+        self.prove(link, lane, patience).await
+    }
+
+    async fn prove(&self, link: SharedLink, lane: usize, patience: Duration) -> RedisResult<()> {
         self.test(&*link, lane, patience).await?;
         *self.link.write() = Some(link);
         Ok(())
@@ -295,7 +299,7 @@ impl Server {
         let pauses = if stuck.is_some() { RENEWAL_PAUSES } else { 1 };
         let pause = pauses * self.patience.longest;
         if renewed.is_some_and(|at: Instant| at.elapsed() < pause) {
-            return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            return Err(error::timed_out());
         }
         let link = self.connect().await;
         *renewed = Some(Instant::now());
@@ -304,15 +308,12 @@ impl Server {
             *self.link.write() = Some(Arc::clone(&link));
         }
         // One that can do no better than the stuck one must not take its place: the other lanes live well with that.
-        self.test(&*link, lane, patience).await?;
-        *self.link.write() = Some(link);
-        Ok(())
+        self.prove(link, lane, patience).await
     }
 
     async fn test(&self, link: &dyn Link, lane: usize, patience: Duration) -> RedisResult<()> {
         let found = timeout(patience, detect(link, self.lanes.probe_key(lane))).await;
-        let found = found.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
-        self.found(found?);
+        self.found(found.unwrap_or_else(|_| Err(error::timed_out()))?);
         Ok(())
     }
 
