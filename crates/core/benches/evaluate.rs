@@ -3,13 +3,13 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use rl_core::parse::Spec;
-use rl_core::{Mode, Next, State};
+use rl_core::syntax::Spec;
+use rl_core::{Mode, State, Update};
 
 const NOW_US: u64 = 1_800_000_000_000_000;
 
 fn spec(text: &str) -> Spec<'_> {
-    match Spec::parse(&mut text.split(' ').map(str::as_bytes)) {
+    match Spec::parse(text.as_bytes()) {
         Ok(spec) => spec,
         Err(error) => panic!("{text}: {error}"),
     }
@@ -17,7 +17,7 @@ fn spec(text: &str) -> Spec<'_> {
 
 fn stored(spec: &Spec, cost: u64, at_us: u64) -> State {
     let outcome = spec.limit.evaluate(None, at_us, cost, Mode::Check);
-    match outcome.map(|outcome| outcome.next.and_then(Next::begin)) {
+    match outcome.map(|outcome| outcome.update.and_then(Update::into_initial)) {
         Ok(Some(state)) => state,
         other => panic!("{other:?}"),
     }
@@ -66,9 +66,9 @@ const CASES: [(&str, &str, u64, u64); 11] = [
 fn words(criterion: &mut Criterion) {
     for (name, text, used, elapsed_us) in CASES {
         let spec = spec(text);
-        let words = stored(&spec, used, NOW_US).words();
+        let words = stored(&spec, used, NOW_US).packed();
         let words = words
-            .map(|words| words.words().to_vec())
+            .map(|words| words.as_slice().to_vec())
             .unwrap_or_default();
         criterion.bench_function(name, |bencher| {
             bencher.iter(|| {
@@ -78,8 +78,8 @@ fn words(criterion: &mut Criterion) {
                     .limit
                     .evaluate(state.as_ref(), now_us, spec.cost, Mode::Check);
                 outcome.map(|outcome| {
-                    let next = outcome.next.and_then(Next::begin);
-                    (outcome.decision, next.and_then(|next| next.words()))
+                    let next = outcome.update.and_then(Update::into_initial);
+                    (outcome.decision, next.and_then(|next| next.packed()))
                 })
             });
         });
@@ -94,12 +94,12 @@ fn grown(texts: impl Iterator<Item = String>, apart_us: u64) -> State {
         let outcome = spec
             .limit
             .evaluate(state.as_ref(), now_us, spec.cost, Mode::Check);
-        let Ok(Some(next)) = outcome.map(|outcome| outcome.next) else {
+        let Ok(Some(next)) = outcome.map(|outcome| outcome.update) else {
             panic!("{text} was denied");
         };
         match &mut state {
-            Some(state) => State::advance(state, next),
-            empty => *empty = next.begin(),
+            Some(state) => State::apply(state, next),
+            empty => *empty = next.into_initial(),
         }
     }
     state.unwrap_or_else(|| panic!("no calls"))
@@ -133,8 +133,8 @@ fn live(criterion: &mut Criterion) {
                 let outcome = spec
                     .limit
                     .evaluate(Some(&log), now_us, spec.cost, Mode::Check);
-                if let Ok(Some(next)) = outcome.map(|outcome| outcome.next) {
-                    log.advance(next);
+                if let Ok(Some(next)) = outcome.map(|outcome| outcome.update) {
+                    log.apply(next);
                 }
             });
         },
@@ -157,8 +157,7 @@ fn live(criterion: &mut Criterion) {
 
 fn parse(criterion: &mut Criterion) {
     criterion.bench_function("parse SLIDE 1000 60 1", |bencher| {
-        let words: [&[u8]; 4] = [b"SLIDE", b"1000", b"60", b"1"];
-        bencher.iter(|| Spec::parse(&mut black_box(words).into_iter()));
+        bencher.iter(|| Spec::parse(black_box(b"SLIDE 1000 60 1")));
     });
 }
 

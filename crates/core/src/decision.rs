@@ -1,87 +1,90 @@
-//! What a call answers, and what it leaves to be stored.
+//! The answer to a call, and what it leaves to be stored.
 
-use crate::bounds::MAX_WAIT_MS;
+use crate::units::MAX_WAIT_MS;
 
-/// `retry_after_ms` of a call that can never pass, because it costs more than the whole limit.
+/// `retry_after_ms` of a call that can never be allowed, because it costs more than the whole limit or
+/// because an override blocks the key for good.
 pub const NEVER: i64 = -1;
 
-/// The index of a decision that no limit made, but an override.
-pub const NO_INDEX: i8 = -1;
+/// The index of a decision that was made by an override instead of a limit.
+pub const OVERRIDE_INDEX: i8 = -1;
 
 /// How a call treats the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Consume only within the limit.
+    /// Charge only within the limit.
     Check,
-    /// Consume in any case, even past the limit.
+    /// Charge in any case, even past the limit.
     Force,
 }
 
-/// The five integers of a reply, and which limit they are of.
+/// The five integers of a reply, and the index of the limit that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
 pub struct Decision {
-    /// Whether the call may go ahead.
+    /// Whether the call is allowed.
     pub allowed: bool,
-    /// Which of several limits decided; 0 where there is one, [`NO_INDEX`] where none did.
+    /// Which of several limits decided: 0 if there is only one, [`OVERRIDE_INDEX`] if an override decided.
     pub index: i8,
     /// The limit or capacity that was applied.
     pub limit: u64,
     /// Whole units still available after the call.
     pub remaining: u64,
-    /// 0 when allowed; else the wait after which the same call would pass, or [`NEVER`]. For LEAK, of an
-    /// allowed call, the delay before it may proceed.
+    /// 0 if allowed; otherwise the wait after which the same call would be allowed, or [`NEVER`]. For an allowed call
+    /// under LEAK, the delay before it may proceed.
     pub retry_after_ms: i64,
-    /// Time until the key is as good as new.
+    /// The time until the key is fully reset.
     pub reset_after_ms: u64,
 }
 
 impl Decision {
-    /// A denial that is not enforced.
+    /// Turns a denial into an allowed call, because the limit is not enforced.
     #[inline]
-    pub fn pass(&mut self) {
+    pub fn allow_in_shadow(&mut self) {
         self.allowed = true;
         self.retry_after_ms = 0;
     }
 }
 
-/// When the key may vanish: from the moment its state stops mattering.
+/// When the key may expire: as soon as its state no longer matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// Unix time; at most a second later than need be.
+    /// Unix time; at most a second later than necessary.
     pub at_ms: u64,
-    /// The stored state had the same expiry, so it need not be set again.
-    pub unmoved: bool,
+    /// Whether the stored state has the same expiry, so that it need not be set again.
+    pub unchanged: bool,
 }
 
 /// The result of evaluating one limit; nothing has been stored yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome<S> {
+#[must_use]
+pub struct Evaluation<S> {
     /// The answer to the caller.
     pub decision: Decision,
-    /// What to store if the call is committed. `None` when there is nothing to write: a cost of 0, or
-    /// a denial (but for a clock that stepped back, a rate that was lowered or an EXACT window that grew, once each).
-    pub next: Option<S>,
-    /// The key's expiry, if `next` is stored.
+    /// What to store if the call is committed. `None` if there is nothing to write: the cost is 0, or the call is
+    /// denied. A denial is written only once after the clock stepped back, a rate was lowered or an EXACT window grew.
+    pub update: Option<S>,
+    /// The key's expiry, if `update` is stored.
     pub expiry: Expiry,
 }
 
-impl<S> Outcome<S> {
+impl<S> Evaluation<S> {
     #[inline]
-    pub(crate) fn map<T>(self, wrap: impl FnOnce(S) -> T) -> Outcome<T> {
-        Outcome {
+    pub(crate) fn map<T>(self, wrap: impl FnOnce(S) -> T) -> Evaluation<T> {
+        Evaluation {
             decision: self.decision,
-            next: self.next.map(wrap),
+            update: self.update.map(wrap),
             expiry: self.expiry,
         }
     }
 }
 
-/// Waits are rounded up: after `ceil_ms(wait)` milliseconds the wait is over, one earlier it is not.
+/// Rounds a wait up: after that many milliseconds the wait is over, one millisecond earlier it is not.
 pub(crate) fn ceil_ms(us: u64) -> u64 {
     us.div_ceil(1000)
 }
 
-/// A wait for a reply, from an exact number of microseconds.
+/// The wait to report, from an exact number of microseconds.
 pub(crate) fn wait_ms(us: u128) -> u64 {
     match u64::try_from(us) {
         Ok(us) => ceil_ms(us).min(MAX_WAIT_MS),

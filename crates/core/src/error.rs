@@ -1,4 +1,4 @@
-//! Every error text, once. Static, so that refusing bad input costs nothing.
+//! Every error text, in one place. They are static, so that rejecting bad input costs nothing.
 
 use std::fmt;
 
@@ -6,91 +6,111 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// A limit that is not an integer in range.
+    /// The limit is not an integer in range.
     Limit,
-    /// A capacity that is not an integer in range.
+    /// The capacity is not an integer in range.
     Capacity,
-    /// A refill that is not an integer in range.
+    /// The refill is not an integer in range.
     Refill,
-    /// A rate that is not an integer in range.
+    /// The rate is not an integer in range.
     Rate,
-    /// A limit that is too large to keep a log for.
-    LogLimit,
-    /// A precision that is not an integer in range.
+    /// The limit is too large to keep a log.
+    ExactLimit,
+    /// The precision is not an integer in range.
     Precision,
-    /// A holder's name that is empty or too long.
+    /// The holder's name is empty or too long.
     Holder,
-    /// A lease for one holder more than a key can have.
+    /// The key already has as many holders as a key can have.
     TooManyHolders,
-    /// A time to live that is not a duration in range.
+    /// The ttl is not a duration in range.
     Ttl,
-    /// A refund to what is not counted but held.
+    /// A lease is released, not refunded.
     RefundOfLease,
-    /// A cost that is not an integer in range.
+    /// The cost is not an integer in range.
     Cost,
-    /// A policy's own cost that is not an integer in range, or given twice.
+    /// The fixed cost of a policy's limit is not an integer in range, or given twice.
     FixedCost,
-    /// A window that is not a duration in range.
+    /// The window is not a duration in range.
     Window,
-    /// A period that is not a duration in range.
+    /// The period is not a duration in range.
     Period,
-    /// A word other than an algorithm's name where a spec begins.
+    /// A spec does not start with the name of an algorithm.
     UnknownAlgorithm,
-    /// A spec that ends too early.
-    IncompleteSpec,
-    /// A trailing word that is no option.
+    /// The limit is missing.
+    MissingLimit,
+    /// The capacity is missing.
+    MissingCapacity,
+    /// The refill is missing.
+    MissingRefill,
+    /// The rate is missing.
+    MissingRate,
+    /// The window is missing.
+    MissingWindow,
+    /// The period is missing.
+    MissingPeriod,
+    /// The ttl is missing.
+    MissingTtl,
+    /// The holder is missing.
+    MissingHolder,
+    /// An argument after the cost is not an option.
     UnknownOption,
-    /// PEEK and FORCE together where they exclude each other.
+    /// PEEK and FORCE exclude each other.
     ExclusiveOptions,
-    /// Words after a complete call.
+    /// PEEK or FORCE is not at the start of the first spec.
+    MisplacedOption,
+    /// PEEK or FORCE is in a spec of RL.PEEK.
+    OptionInPeek,
+    /// The keys and specs are not pairs.
+    OddArguments,
+    /// Words follow a complete spec.
     TrailingWords,
-    /// One key twice in a call.
+    /// The same key is used twice in a call.
     RepeatedKey,
-    /// More limits than one call may check.
+    /// There are more limits than one call may check.
     TooManyLimits,
-    /// An expiry that is not an integer in range.
+    /// The expiry is not an integer in range.
     ExpireAt,
-    /// State bytes that no version ever wrote.
+    /// No version ever wrote these bytes.
     DamagedState,
-    /// State bytes of a later version.
+    /// A later version wrote these bytes.
     NewerState,
-    /// A state of another algorithm than the limit's.
+    /// The state belongs to another algorithm than the limit.
     WrongAlgorithm,
-    /// A key of another Redis type.
+    /// The key has another Redis type.
     WrongType,
-    /// A new key while memory is full.
+    /// A new key is needed while memory is full.
     OutOfMemory,
-    /// A policy's name that is not one.
+    /// The name of a policy is not valid.
     PolicyName,
-    /// A policy or an override with no limit, or with too many.
-    RuleCount,
-    /// A lease as a limit of a policy.
+    /// A policy or an override has no limit, or too many.
+    LimitCount,
+    /// A limit of a policy is a lease.
     LeaseInPolicy,
-    /// A word other than a limit or an option of a policy.
+    /// An argument is neither a limit nor an option of a policy.
     PolicySyntax,
-    /// A note that is no text, or too long.
+    /// A cost follows a limit of a policy without COST in front.
+    CostInPolicy,
+    /// The note is not text, or too long.
     Note,
-    /// A policy that does not exist.
-    NoSuchPolicy,
-    /// More policies than a server keeps.
+    /// There are more policies than a server keeps.
     TooManyPolicies,
-    /// Something else than what an override may say.
+    /// The arguments are not those of an override.
     OverrideSyntax,
-    /// A factor that is out of range.
+    /// The factor is out of range.
     Scale,
-    /// An override's end that is not a duration in range.
-    Ends,
-    /// More overrides than a key can have.
+    /// The lifetime of an override is not a duration in range.
+    OverrideExpiry,
+    /// The key already has as many overrides as a key can have.
     TooManyOverrides,
-    /// A key that has no name for its overrides in the same slot.
-    NoPlaceForOverrides,
-    /// JSON that is longer than any set of policies.
+    /// There is no name in the key's slot for the key of its overrides.
+    NoOverrideKey,
+    /// The JSON is longer than any set of policies.
     JsonTooLong,
-    /// A subcommand that does not exist.
+    /// The subcommand does not exist.
     UnknownSubcommand,
-    /// A change where only a primary may make one.
+    /// Only a primary may make changes.
     ReadOnly,
-    /// A bug, caught before it could harm the server.
+    /// A bug was caught before it could harm the server.
     Internal,
 }
 
@@ -103,33 +123,47 @@ impl Error {
             Self::Capacity => "ERR capacity must be an integer between 0 and 9007199254740991",
             Self::Refill => "ERR refill must be an integer between 1 and 9007199254740991",
             Self::Rate => "ERR rate must be an integer between 1 and 9007199254740991",
-            Self::LogLimit => {
-                "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE beyond"
+            Self::ExactLimit => {
+                "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits"
             }
             Self::Precision => "ERR precision must be an integer between 1 and 64",
             Self::Holder => "ERR holder must be 1 to 256 bytes long",
             Self::TooManyHolders => "ERR a key can have at most 10000 holders: use several keys",
-            Self::Ttl => "ERR ttl must be a duration between 1ms and 3650d",
-            Self::RefundOfLease => "ERR a lease is not refunded but released: use RL.RELEASE",
+            Self::Ttl => "ERR ttl must be a duration between 1ms and 3650d (ms, s, m, h, d)",
+            Self::RefundOfLease => "ERR a lease cannot be refunded: release it with RL.RELEASE",
             Self::Cost => "ERR cost must be an integer between 0 and 9007199254740991",
             Self::FixedCost => {
                 "ERR COST of a limit must be given once, an integer between 1 and 9007199254740991"
             }
-            Self::Window => "ERR window must be a duration between 1ms and 3650d",
-            Self::Period => "ERR period must be a duration between 1ms and 3650d",
+            Self::Window => "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)",
+            Self::Period => "ERR period must be a duration between 1ms and 3650d (ms, s, m, h, d)",
             Self::UnknownAlgorithm => {
-                "ERR expected a limit behind the key, such as SLIDE 100 60 1, or one of PEEK and FORCE at the end"
+                "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\""
             }
-            Self::IncompleteSpec => "ERR incomplete limit: a parameter or the cost is missing",
+            Self::MissingLimit => "ERR incomplete limit: the limit is missing",
+            Self::MissingCapacity => "ERR incomplete limit: the capacity is missing",
+            Self::MissingRefill => "ERR incomplete limit: the refill is missing",
+            Self::MissingRate => "ERR incomplete limit: the rate is missing",
+            Self::MissingWindow => "ERR incomplete limit: the window is missing",
+            Self::MissingPeriod => "ERR incomplete limit: the period is missing",
+            Self::MissingTtl => "ERR incomplete limit: the ttl is missing",
+            Self::MissingHolder => "ERR incomplete limit: the holder is missing",
             Self::UnknownOption => {
                 "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost"
             }
             Self::ExclusiveOptions => "ERR PEEK and FORCE exclude each other",
-            Self::TrailingWords => "ERR syntax error: nothing may follow the limit",
+            Self::MisplacedOption => {
+                "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\""
+            }
+            Self::OptionInPeek => "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges",
+            Self::OddArguments => {
+                "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\""
+            }
+            Self::TrailingWords => "ERR only PRECISION n (for SLIDE) may follow a limit's cost",
             Self::RepeatedKey => "ERR a key may appear only once in a call",
             Self::TooManyLimits => "ERR a call may check at most 128 limits",
             Self::ExpireAt => {
-                "ERR expire-at-ms must be a Unix time in milliseconds between 1 and 9007199254740991"
+                "ERR expire-at-ms must be a Unix time in milliseconds between 0 and 9007199254740991"
             }
             Self::DamagedState => "ERR damaged rate-limit state",
             Self::NewerState => {
@@ -139,31 +173,63 @@ impl Error {
             Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
             Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::PolicyName => {
-                "ERR policy name must be 1 to 128 printable ASCII characters without space"
+                "ERR policy name must be 1 to 128 printable ASCII characters without spaces"
             }
-            Self::RuleCount => "ERR a policy must have between 1 and 16 limits",
+            Self::LimitCount => "ERR a policy must have between 1 and 16 limits",
             Self::LeaseInPolicy => {
-                "ERR a policy cannot have a LEASE: its holder belongs to the call, use RL.LEASE"
+                "ERR a policy cannot contain a LEASE, because the caller names the holder: use RL.LEASE"
             }
             Self::PolicySyntax => {
-                "ERR expected a limit without its cost, such as SLIDE 100 1m, or COST n, SHADOW, NOTE text behind it"
+                "ERR expected a limit such as SLIDE 100 1m, then COST n, more limits, SHADOW or NOTE text"
+            }
+            Self::CostInPolicy => {
+                "ERR a policy's limit takes no cost: the call supplies it, or COST n fixes it"
             }
             Self::Note => "ERR note must be UTF-8 text of at most 1024 bytes",
-            Self::NoSuchPolicy => "ERR no such policy",
             Self::TooManyPolicies => "ERR a server keeps at most 10000 policies",
             Self::OverrideSyntax => {
-                "ERR expected limits, SCALE num den, BLOCK or ALLOW, then EX seconds, NOTE text or nothing"
+                "ERR expected limits, SCALE num den, BLOCK or ALLOW, then optionally EX duration and NOTE text"
             }
             Self::Scale => "ERR num and den of SCALE must be integers between 1 and 1000000",
-            Self::Ends => "ERR EX must be a duration between 1ms and 3650d",
+            Self::OverrideExpiry => {
+                "ERR EX must be a duration between 1ms and 3650d (ms, s, m, h, d)"
+            }
             Self::TooManyOverrides => "ERR a key can have overrides of at most 64 policies",
-            Self::NoPlaceForOverrides => {
+            Self::NoOverrideKey => {
                 "ERR an empty key, or one with a } outside a hash tag, cannot have overrides"
             }
             Self::JsonTooLong => "ERR policies must be JSON of at most 16777216 bytes",
-            Self::UnknownSubcommand => "ERR unknown subcommand: see COMMAND DOCS of this command",
+            Self::UnknownSubcommand => "ERR unknown subcommand. Try HELP.",
             Self::ReadOnly => "READONLY You can't write against a read only replica.",
             Self::Internal => "ERR internal error in the rl module, see the server log",
+        }
+    }
+}
+
+impl Error {
+    /// The text without the code in front.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        let message = self.message();
+        message.strip_prefix("ERR ").unwrap_or(message)
+    }
+}
+
+impl Error {
+    /// The error for an argument that is missing, from the one for an argument that is wrong. Other texts name the
+    /// argument in both cases.
+    #[cold]
+    pub(crate) const fn if_missing(self) -> Self {
+        match self {
+            Self::Limit | Self::ExactLimit => Self::MissingLimit,
+            Self::Capacity => Self::MissingCapacity,
+            Self::Refill => Self::MissingRefill,
+            Self::Rate => Self::MissingRate,
+            Self::Window => Self::MissingWindow,
+            Self::Period => Self::MissingPeriod,
+            Self::Ttl => Self::MissingTtl,
+            Self::Holder => Self::MissingHolder,
+            other => other,
         }
     }
 }

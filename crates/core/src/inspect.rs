@@ -1,41 +1,41 @@
-//! A state field by field, for a person.
+//! A state field by field, for people.
 
 /// One field of a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
-    /// What it is called.
+pub struct StateField {
+    /// The name of the field.
     pub name: &'static str,
-    /// What it holds.
-    pub value: Shown,
+    /// The value of the field.
+    pub value: FieldValue,
 }
 
 /// A field's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Shown {
-    /// A number.
+pub enum FieldValue {
+    /// One number.
     Number(u64),
     /// Several numbers.
     Numbers(Vec<u64>),
-    /// The algorithm and the fields of each member of a policy's state.
-    Members(Vec<(&'static str, Vec<Field>)>),
-    /// Who holds how many units for how many milliseconds more.
-    Holders(Vec<(Box<[u8]>, u64, u64)>),
+    /// The algorithm and the fields of each limit of a policy.
+    Limits(Vec<(&'static str, Vec<StateField>)>),
+    /// The holder, the units and the remaining milliseconds of each lease.
+    Leases(Vec<(Box<[u8]>, u64, u64)>),
 }
 
-impl Field {
+impl StateField {
     pub(crate) fn number(name: &'static str, value: u64) -> Self {
-        let value = Shown::Number(value);
+        let value = FieldValue::Number(value);
         Self { name, value }
     }
 
-    /// A time or a duration, kept in microseconds and shown in milliseconds.
+    /// A time or a duration, stored in microseconds and shown in milliseconds.
     pub(crate) fn ms(name: &'static str, us: u64) -> Self {
         Self::number(name, us / 1000)
     }
 
     pub(crate) fn numbers(name: &'static str, values: &[u64]) -> Self {
-        let value = Shown::Numbers(values.to_vec());
+        let value = FieldValue::Numbers(values.to_vec());
         Self { name, value }
     }
 }

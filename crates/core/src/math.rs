@@ -22,7 +22,7 @@ pub(crate) fn mul_div_ceil(a: u64, b: u64, c: u64) -> u128 {
     div_ceil(u128::from(a) * u128::from(b), c)
 }
 
-/// For quotients that the caller knows to fit; saturates where it was wrong.
+/// For quotients that the caller knows to fit. Saturates if they do not.
 pub(crate) fn to_u64(value: u128) -> u64 {
     u64::try_from(value).unwrap_or(u64::MAX)
 }

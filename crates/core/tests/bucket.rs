@@ -1,10 +1,6 @@
 //! The token bucket, boundary by boundary.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
-use key::{Key, MINUTE, MS, NOW, SECOND, bucket, wait};
+use crate::key::{Key, MINUTE, MS, NOW, SECOND, bucket, leak, wait};
 use rl_core::{Decision, Error, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS, Mode, NEVER};
 
 /// Gaps in microseconds that share no factor with any period: 1 µs to about 2 s.
@@ -13,7 +9,7 @@ fn odd_gaps() -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn burst_then_steady() {
+fn a_burst_is_followed_by_a_steady_flow() {
     let (limit, mut key) = (bucket(200, 1000, 60_000), Key::default());
     assert_eq!(
         key.call(&limit, NOW, 200),
@@ -113,16 +109,16 @@ fn a_million_greedy_calls_get_what_flowed_in_and_not_one_more() {
 #[test]
 fn a_denial_and_a_report_leave_nothing_to_store() {
     let (limit, mut key) = (bucket(10, 1, 1000), Key::default());
-    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Check).next, None);
-    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Force).next, None);
-    assert_eq!(key.evaluate(&limit, NOW, 11, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Check).update, None);
+    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Force).update, None);
+    assert_eq!(key.evaluate(&limit, NOW, 11, Mode::Check).update, None);
     key.call(&limit, NOW, 10);
     assert_eq!(
-        key.evaluate(&limit, NOW + SECOND, 2, Mode::Check).next,
+        key.evaluate(&limit, NOW + SECOND, 2, Mode::Check).update,
         None
     );
     assert_eq!(
-        key.evaluate(&limit, NOW + SECOND, 0, Mode::Check).next,
+        key.evaluate(&limit, NOW + SECOND, 0, Mode::Check).update,
         None
     );
 }
@@ -217,7 +213,7 @@ fn a_step_back_drains_nothing_and_is_noticed_once() {
     let denied = key.store(&limit, back, 1, Mode::Check);
     assert_eq!(wait(denied.decision), 1000);
     assert!(
-        denied.next.is_some(),
+        denied.update.is_some(),
         "or every call would begin the wait anew"
     );
     assert_eq!(wait(key.call(&limit, back + 999 * MS, 1)), 1);
@@ -228,12 +224,16 @@ fn a_step_back_drains_nothing_and_is_noticed_once() {
 fn only_a_call_that_consumes_may_notice_a_step_back() {
     let (limit, mut key) = (bucket(10, 1, 1000), Key::default());
     key.call(&limit, NOW, 10);
-    assert_eq!(key.evaluate(&limit, NOW - 1, 0, Mode::Check).next, None);
-    assert_eq!(key.evaluate(&limit, NOW, 1, Mode::Check).next, None);
-    assert!(key.evaluate(&limit, NOW - 1, 1, Mode::Check).next.is_some());
+    assert_eq!(key.evaluate(&limit, NOW - 1, 0, Mode::Check).update, None);
+    assert_eq!(key.evaluate(&limit, NOW, 1, Mode::Check).update, None);
+    assert!(
+        key.evaluate(&limit, NOW - 1, 1, Mode::Check)
+            .update
+            .is_some()
+    );
     assert!(
         key.evaluate(&limit, NOW - 1, 11, Mode::Check)
-            .next
+            .update
             .is_some()
     );
 }
@@ -246,11 +246,11 @@ fn a_key_expires_on_the_next_full_second_and_a_busy_one_seldom_moves() {
         expiry.at_ms,
         (NOW.div_ceil(1000) + 100).next_multiple_of(1000)
     );
-    assert!(!expiry.unmoved);
+    assert!(!expiry.unchanged);
     let again = key.store(&limit, NOW + 100 * MS, 5, Mode::Check).expiry;
-    assert_eq!((again.at_ms, again.unmoved), (expiry.at_ms, true));
+    assert_eq!((again.at_ms, again.unchanged), (expiry.at_ms, true));
     let later = key.store(&limit, NOW + 500 * MS, 5, Mode::Check).expiry;
-    assert_eq!((later.at_ms, later.unmoved), (expiry.at_ms + 1000, false));
+    assert_eq!((later.at_ms, later.unchanged), (expiry.at_ms + 1000, false));
 }
 
 #[test]
@@ -261,16 +261,107 @@ fn a_denial_at_a_lower_rate_keeps_the_key_as_long_as_its_debt_and_only_once() {
         Key::default(),
     );
     let first = key.store(&fast, NOW, 10, Mode::Check).expiry;
-    assert_eq!(key.evaluate(&fast, NOW, 1, Mode::Check).next, None);
-    assert_eq!(key.evaluate(&slow, NOW, 0, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&fast, NOW, 1, Mode::Check).update, None);
+    assert_eq!(key.evaluate(&slow, NOW, 0, Mode::Check).update, None);
     let denied = key.store(&slow, NOW, 1, Mode::Check);
     assert_eq!(
         (denied.decision.allowed, denied.decision.retry_after_ms),
         (false, 360_000)
     );
-    assert!(denied.next.is_some() && denied.expiry.at_ms > first.at_ms);
+    assert!(denied.update.is_some() && denied.expiry.at_ms > first.at_ms);
     for later in [0, 1, 999 * MS, 300 * SECOND] {
-        assert_eq!(key.evaluate(&slow, NOW + later, 1, Mode::Check).next, None);
+        assert_eq!(
+            key.evaluate(&slow, NOW + later, 1, Mode::Check).update,
+            None
+        );
+    }
+}
+
+#[test]
+fn a_lower_rate_gives_no_free_refill_when_the_key_expires() {
+    // Each moment of a second, because expiries are on full ones.
+    for offset in 0..1000 {
+        let now = NOW + offset * MS;
+        for (fast, slow) in [
+            (bucket(10, 10, 1000), bucket(10, 10, 2000)),
+            (bucket(10, 10, 1000), bucket(10, 9, 1000)),
+            (leak(10, 10, 1000), leak(10, 10, 1001)),
+        ] {
+            let mut key = Key::default();
+            key.call(&fast, now, 10);
+            let wait_ms = wait(key.call(&slow, now, 10)) as u64;
+            for at in [now + SECOND, now + (wait_ms - 1) * MS] {
+                let left = key.until_it_expires(at);
+                assert!(!left.peek(&slow, at, 10).allowed, "{offset} ms, {slow:?}");
+            }
+            let at = now + wait_ms * MS;
+            assert!(key.until_it_expires(at).peek(&slow, at, 10).allowed);
+        }
+    }
+}
+
+#[test]
+fn a_debt_of_more_than_68_years_is_not_written_by_denials() {
+    let (limit, mut key) = (bucket(100, 1, MAX_PERIOD_MS), Key::default());
+    key.call(&limit, NOW, 100);
+    for later in [0, SECOND, 3 * SECOND, 60 * MINUTE] {
+        assert_eq!(
+            key.evaluate(&limit, NOW + later, 1, Mode::Check).update,
+            None
+        );
+    }
+}
+
+#[test]
+fn a_key_that_is_cut_short_is_kept_for_the_wait_that_a_denial_states() {
+    let year = 365 * 24 * 60 * MINUTE;
+    // One unit in ten years: the debt is paid after 1000, the key is gone after 68.
+    let (limit, mut key) = (bucket(100, 1, MAX_PERIOD_MS), Key::default());
+    key.call(&limit, NOW, 100);
+    let at = NOW + 57 * year;
+    // 94.3 are owed. For six more there is room in three years, when the key is still there; for seven in thirteen.
+    assert_eq!(key.evaluate(&limit, at, 6, Mode::Check).update, None);
+    let denied = key.store(&limit, at, 7, Mode::Check);
+    assert_eq!(wait(denied.decision) as u64, 13 * year / MS);
+    assert!(denied.update.is_some());
+    assert_eq!(key.evaluate(&limit, at + 1, 7, Mode::Check).update, None);
+    // What can never pass keeps no key.
+    assert_eq!(
+        key.evaluate(&limit, at + 60 * year, 101, Mode::Check)
+            .update,
+        None
+    );
+}
+
+#[test]
+fn a_wait_that_outlasts_every_key_is_not_written() {
+    // A thousand units drain in 2^31−1 seconds, which is how long a key is kept at most.
+    let (limit, mut key) = (bucket(2000, 1, (1 << 31) - 1), Key::default());
+    key.call(&limit, NOW, 2000);
+    let denied = key.evaluate(&limit, NOW + 1, 1000, Mode::Check);
+    assert_eq!(wait(denied.decision), ((1 << 31) - 1) * 1000);
+    assert_eq!(denied.update, None);
+    assert_eq!(
+        key.evaluate(&limit, NOW + 1, 1001, Mode::Check).update,
+        None
+    );
+    // One that does not is.
+    let later = NOW + SECOND;
+    let denied = key.evaluate(&limit, later, 1000, Mode::Check);
+    assert_eq!(wait(denied.decision), ((1 << 31) - 2) * 1000);
+    assert!(denied.update.is_some());
+}
+
+#[test]
+fn a_key_may_expire_at_the_moment_at_which_its_debt_is_paid() {
+    let (limit, mut key) = (bucket(10, 10, 1000), Key::default());
+    let on_the_second = NOW / SECOND * SECOND;
+    let expiry = key.store(&limit, on_the_second, 10, Mode::Check).expiry;
+    assert_eq!(expiry.at_ms * MS, on_the_second + SECOND);
+    for later in [0, 1, 500 * MS, SECOND - 1] {
+        let denied = key.evaluate(&limit, on_the_second + later, 10, Mode::Check);
+        assert!(!denied.decision.allowed);
+        assert_eq!(denied.update, None);
     }
 }
 
@@ -342,11 +433,14 @@ fn a_clock_beyond_all_dates_counts_as_the_last_date() {
 
 #[test]
 fn a_limit_out_of_range_is_refused() {
-    use rl_core::bucket::Limit;
-    assert!(Limit::new(MAX_COUNT, MAX_COUNT, MAX_PERIOD_MS).is_ok());
-    assert_eq!(Limit::new(MAX_COUNT + 1, 1, 1), Err(Error::Capacity));
-    assert_eq!(Limit::new(1, 0, 1), Err(Error::Refill));
-    assert_eq!(Limit::new(1, MAX_COUNT + 1, 1), Err(Error::Refill));
-    assert_eq!(Limit::new(1, 1, 0), Err(Error::Period));
-    assert_eq!(Limit::new(1, 1, MAX_PERIOD_MS + 1), Err(Error::Period));
+    use rl_core::BucketLimit;
+    assert!(BucketLimit::new(MAX_COUNT, MAX_COUNT, MAX_PERIOD_MS).is_ok());
+    assert_eq!(BucketLimit::new(MAX_COUNT + 1, 1, 1), Err(Error::Capacity));
+    assert_eq!(BucketLimit::new(1, 0, 1), Err(Error::Refill));
+    assert_eq!(BucketLimit::new(1, MAX_COUNT + 1, 1), Err(Error::Refill));
+    assert_eq!(BucketLimit::new(1, 1, 0), Err(Error::Period));
+    assert_eq!(
+        BucketLimit::new(1, 1, MAX_PERIOD_MS + 1),
+        Err(Error::Period)
+    );
 }

@@ -1,17 +1,13 @@
 //! The bytes of a state: what memory, RDB, AOF and replicas hold.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-mod sequence;
-
-use key::{Key, MINUTE, bucket, exact, fixed, leak, lease, parts, slide};
+use crate::key::{Key, MINUTE, bucket, exact, fixed, leak, lease, parts, slide};
+use crate::sequence::any_calls;
 use proptest::prelude::*;
+use rl_core::policy::Overrides;
 use rl_core::{
-    ENCODING_VERSION, Error, Limit, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WORDS, Mode, Next,
-    State, stored_words,
+    Algorithm, ENCODING_VERSION, Error, Limit, MAX_COUNT, MAX_PACKED_LEN, MAX_PERIOD_MS,
+    MAX_TIME_US, Mode, State, Update, packed_len,
 };
-use sequence::any_calls;
 
 const T: u64 = 1_700_000_000_000_000;
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -23,6 +19,27 @@ fn state(limit: &Limit, calls: &[(u64, u64)]) -> State {
         assert!(key.call(limit, now_us, cost).allowed);
     }
     key.0.unwrap()
+}
+
+#[test]
+fn only_states_that_own_memory_are_dropped() {
+    let group = [rl_core::Rule {
+        limit: slide(9, 1000),
+        cost: None,
+    }];
+    let group = Limit::Policy(rl_core::PolicyLimit::new(&group).unwrap());
+    for (limit, owns) in [
+        (slide(9, 1000), false),
+        (parts(9, 1000, 2), true),
+        (bucket(9, 1, 1000), false),
+        (fixed(9, 1000), false),
+        (leak(9, 1, 1000), false),
+        (exact(9, 1000), true),
+        (lease(9, 1000, b"a"), true),
+        (group, true),
+    ] {
+        assert_eq!(state(&limit, &[(T, 1)]).owns_memory(), owns, "{limit:?}");
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -122,39 +139,39 @@ fn version_1() -> Vec<(State, &'static str)> {
                 &exact(1000, 60_000),
                 &[(T, 1), (T, 2), (T + 1, 1), (T + 100_000, 300)],
             ),
-            "010000000000000050e0d4030100401e18240a060008010302bf9a0cac02",
+            "0100000000000010f0e0d4030100401e18240a060008010302bf9a0cac02",
         ),
         (
             leases(),
-            "0100000000000000608580f9c0c1c48203c584b6c1c1c48203030100808ec7ddc1c482030108776f726b65722031",
+            "0100000000000030f08580f9c0c1c48203c584b6c1c1c48203030100808ec7ddc1c482030108776f726b65722031",
         ),
     ]
 }
 
 /// Steps and their blobs in version 1: they are in somebody's AOF.
-fn version_1_steps() -> Vec<(Next<'static>, &'static str)> {
+fn version_1_updates() -> Vec<(Update<'static>, &'static str)> {
     let step = |key: &mut Key, limit: &Limit<'static>, now_us, cost| {
-        key.store(limit, now_us, cost, Mode::Check).next.unwrap()
+        key.store(limit, now_us, cost, Mode::Check).update.unwrap()
     };
     let (mut log, mut held) = (Key::default(), Key::default());
     let limit = exact(300, 60_000);
     let take = step(&mut log, &limit, T, 300);
     let notice = step(&mut log, &limit, T - 1, 1);
-    let refund = log.0.unwrap().refund(T, 7).unwrap().next.unwrap();
+    let refund = log.0.unwrap().refund(T, 7).unwrap().update.unwrap();
     let hold = step(&mut held, &lease(2, 60_000, b"a"), T, 1);
     step(&mut held, &lease(2, 60_000, b"bc"), T, 1);
     let back = step(&mut held, &lease(2, 60_000, b"d"), T - 1, 1);
-    let release = held.0.unwrap().release(T, b"bc").unwrap().next.unwrap();
+    let release = held.0.unwrap().release(T, b"bc").unwrap().update.unwrap();
     vec![
-        (take, "0100000000000000d0008080f9c0c1c48203e0d403ac02"),
-        (notice, "0100000000000000d001fffff8c0c1c48203e0d40300"),
-        (refund, "0100000000000000d002000007"),
+        (take, "0100000000000020f0008080f9c0c1c48203e0d403ac02"),
+        (notice, "0100000000000020f001fffff8c0c1c48203e0d40300"),
+        (refund, "0100000000000020f002000007"),
         (
             hold,
-            "0100000000000000e0008080f9c0c1c48203808ec7ddc1c48203010161",
+            "0100000000000040f0008080f9c0c1c48203808ec7ddc1c48203010161",
         ),
-        (back, "0100000000000000e002fffff8c0c1c48203000000"),
-        (release, "0100000000000000e0018080f9c0c1c482030000026263"),
+        (back, "0100000000000040f002fffff8c0c1c48203000000"),
+        (release, "0100000000000040f0018080f9c0c1c482030000026263"),
     ]
 }
 
@@ -186,10 +203,10 @@ fn version_1_is_what_it_was() {
 }
 
 #[test]
-fn the_steps_of_version_1_are_what_they_were() {
-    for (step, golden) in version_1_steps() {
+fn the_updates_of_version_1_are_what_they_were() {
+    for (step, golden) in version_1_updates() {
         assert_eq!(hex(&step.blob()), golden, "{step:?}");
-        assert_eq!(Next::decode_blob(&bytes(golden)), Ok(step));
+        assert_eq!(Update::decode_blob(&bytes(golden)), Ok(step));
         assert_eq!(State::decode_blob(&bytes(golden)), Err(Error::DamagedState));
     }
 }
@@ -198,7 +215,7 @@ fn the_steps_of_version_1_are_what_they_were() {
 fn parts_are_as_wide_as_the_largest_needs() {
     let words = |n: u8, cost| {
         let state = state(&parts(MAX_COUNT, 60_000, n), &[(T, cost)]);
-        state.words().unwrap().words().len()
+        state.packed().unwrap().as_slice().len()
     };
     for (precision, cost, expected) in [
         (2, (1 << 16) - 1, 3),
@@ -211,7 +228,7 @@ fn parts_are_as_wide_as_the_largest_needs() {
     ] {
         assert_eq!(words(precision, cost), expected, "{precision} {cost}");
     }
-    assert_eq!(words(64, MAX_COUNT), MAX_WORDS);
+    assert_eq!(words(64, MAX_COUNT), MAX_PACKED_LEN);
 }
 
 #[test]
@@ -225,8 +242,8 @@ fn usual_limits_take_16_bytes_when_full() {
         fixed(1_000_000, DAY_MS),
     ] {
         let full = Key::default().peek(&limit, T, 0).remaining;
-        let encoded = state(&limit, &[(T, full)]).words().unwrap();
-        assert_eq!(encoded.words().len(), 2, "{limit:?}");
+        let encoded = state(&limit, &[(T, full)]).packed().unwrap();
+        assert_eq!(encoded.as_slice().len(), 2, "{limit:?}");
         assert_eq!(encoded.blob().len(), 17);
     }
 }
@@ -235,9 +252,9 @@ fn usual_limits_take_16_bytes_when_full() {
 fn the_packed_form_ends_where_its_fields_end() {
     let words = |limit: &Limit, now_us, cost| {
         state(limit, &[(now_us, cost)])
-            .words()
+            .packed()
             .unwrap()
-            .words()
+            .as_slice()
             .len()
     };
     let year = slide(MAX_COUNT, 1000);
@@ -249,7 +266,7 @@ fn the_packed_form_ends_where_its_fields_end() {
         let mut key = Key::default();
         key.call(&year, T, count);
         key.call(&year, T + 1_000_000, 1);
-        key.0.unwrap().words().unwrap().words().len()
+        key.0.unwrap().packed().unwrap().as_slice().len()
     };
     assert_eq!(carried((1 << 29) - 1), 2);
     assert_eq!(carried(1 << 29), 4);
@@ -321,12 +338,11 @@ fn fields_out_of_range_are_damaged() {
     assert!(State::decode(&[slide, span, 1 << 56, 1 << 56]).is_ok());
     assert!(State::decode(&[bucket, expiry(255), 1000 >> 8, 1000 << 56]).is_ok());
     for words in [
-        // No algorithm has these tags.
+        // No state has these tags, and no packed state has a kind.
         [0, 1, 0, 1],
         [8 << 60, 1, 0, 1],
-        [13 << 60, 1, 0, 1],
-        [14 << 60, 1, 0, 1],
-        [15 << 60, 1, 0, 1],
+        [15 << 60 | 1 << 52, 1, 0, 1],
+        [15 << 60 | 7 << 52, 1, 0, 1],
         // Spans.
         [slide, 0, 0, 1],
         [slide, span + 1, 0, 1],
@@ -355,12 +371,34 @@ fn fields_out_of_range_are_damaged() {
     }
 }
 
+/// What a later version adds is recognised as such: free tags and unknown kinds.
+#[test]
+fn an_unknown_tag_or_kind_is_newer() {
+    for packed in [
+        &[5 << 60, 1][..],
+        &[6 << 60, 1],
+        &[13 << 60, 1, 0, 1],
+        &[14 << 60, 1, 0, 1],
+    ] {
+        assert_eq!(State::decode(packed), Err(Error::NewerState), "{packed:x?}");
+    }
+    let known = 1..=7;
+    for kind in (0..=u8::MAX).filter(|kind| !known.contains(kind)) {
+        let head = 15 << 60 | u64::from(kind) << 52;
+        assert_eq!(State::decode(&[head, 1, 0, 1]), Err(Error::NewerState));
+        for len in [0, 1, 8, 100] {
+            let mut blob = vec![ENCODING_VERSION];
+            blob.extend(head.to_le_bytes());
+            blob.resize(9 + len, 1);
+            assert_eq!(Update::decode_blob(&blob), Err(Error::NewerState));
+            assert_eq!(State::decode_blob(&blob), Err(Error::NewerState));
+            assert_eq!(Overrides::decode_blob(&blob), Err(Error::NewerState));
+        }
+    }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 500,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::key::cases(500))]
 
     #[test]
     fn a_state_survives_the_round_trip_and_has_one_encoding(calls in any_calls()) {
@@ -371,17 +409,20 @@ proptest! {
             // Of a log, how much was dropped before it is no part of the encoding.
             prop_assert_eq!(&copy.blob(), &blob);
             prop_assert_eq!(copy.expire_at_ms(), state.expire_at_ms());
-            if let Some(encoded) = state.words() {
-                let words = encoded.words();
-                prop_assert_eq!(words.len(), stored_words(words[0], words[1]));
+            if let Some(encoded) = state.packed() {
+                let words = encoded.as_slice();
+                prop_assert_eq!(words.len(), packed_len(words[0], words[1]));
                 prop_assert_eq!(State::decode(words), Ok(state.clone()));
-                prop_assert_eq!(State::decode_known(state.algorithm(), words), Ok(state.clone()));
+                // Also where another algorithm is expected.
+                for &algorithm in Algorithm::ALL {
+                    prop_assert_eq!(State::decode_as(algorithm, words), Ok(state.clone()));
+                }
                 prop_assert_eq!(&copy, state);
                 prop_assert_eq!(blob.len(), 1 + 8 * words.len());
             }
             for other in &states {
                 prop_assert!(state != other || blob == other.blob());
-                prop_assert!(blob != other.blob() || state.words() == other.words());
+                prop_assert!(blob != other.blob() || state.packed() == other.packed());
             }
         }
     }

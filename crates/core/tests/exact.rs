@@ -1,12 +1,8 @@
 //! The exact window: no window anywhere holds more than the limit, and no call is denied without cause.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
-use key::{Key, MS, NOW, SECOND, exact, wait};
+use crate::key::{Key, MS, NOW, SECOND, exact, wait};
 use proptest::prelude::*;
-use rl_core::exact::MAX_LIMIT;
+use rl_core::MAX_EXACT_LIMIT;
 use rl_core::{Error, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, NEVER};
 
 #[test]
@@ -29,7 +25,7 @@ fn a_denial_and_a_report_leave_nothing_to_store() {
     key.call(&limit, NOW, 3);
     for (later, cost) in [(0, 0), (0, 1), (1, 4), (1000 * MS, 4)] {
         assert_eq!(
-            key.evaluate(&limit, NOW + later, cost, Mode::Check).next,
+            key.evaluate(&limit, NOW + later, cost, Mode::Check).update,
             None
         );
     }
@@ -39,21 +35,21 @@ fn a_denial_and_a_report_leave_nothing_to_store() {
 fn a_longer_window_keeps_the_key_that_long_and_only_once() {
     let (short, long, mut key) = (exact(3, 1000), exact(3, 3_600_000), Key::default());
     key.call(&short, NOW, 3);
-    assert_eq!(key.evaluate(&long, NOW, 0, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&long, NOW, 0, Mode::Check).update, None);
     let denied = key.store(&long, NOW + SECOND, 1, Mode::Check);
     assert_eq!(wait(denied.decision), 3_599_000);
-    assert!(denied.next.is_some());
+    assert!(denied.update.is_some());
     let kept_ms = key.0.as_ref().unwrap().expire_at_ms();
     assert_eq!(denied.expiry.at_ms, kept_ms);
     assert!(kept_ms * MS >= NOW + 3_600_000 * MS);
     assert_eq!(
-        key.evaluate(&long, NOW + 2 * SECOND, 1, Mode::Check).next,
+        key.evaluate(&long, NOW + 2 * SECOND, 1, Mode::Check).update,
         None
     );
     // Where nothing is in use, nothing needs to be kept.
     let (mut idle, later) = (Key::default(), NOW + 7_200_000 * MS);
     idle.call(&short, NOW, 3);
-    assert_eq!(idle.evaluate(&long, later, 4, Mode::Check).next, None);
+    assert_eq!(idle.evaluate(&long, later, 4, Mode::Check).update, None);
 }
 
 #[test]
@@ -62,12 +58,12 @@ fn a_step_back_moves_the_past_along_and_is_noticed_once() {
     key.call(&limit, NOW, 1);
     key.call(&limit, NOW + 400 * MS, 2);
     let back = NOW - 365 * 86_400 * SECOND;
-    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).update, None);
     let denied = key.store(&limit, back, 1, Mode::Check);
     // As it stood at the last call: one unit of 400 ms ago, two of now.
     assert_eq!(wait(denied.decision), 600);
-    assert!(denied.next.is_some());
-    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).next, None);
+    assert!(denied.update.is_some());
+    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).update, None);
     assert!(key.call(&limit, back + 600 * MS, 1).allowed);
     assert_eq!(wait(key.call(&limit, back + 600 * MS, 2)), 400);
 }
@@ -101,11 +97,11 @@ fn a_key_expires_on_the_full_second_behind_its_window() {
     let (limit, mut key) = (exact(10, 1000), Key::default());
     let first = key.store(&limit, NOW, 1, Mode::Check).expiry;
     assert_eq!(
-        (first.at_ms, first.unmoved),
+        (first.at_ms, first.unchanged),
         ((NOW + SECOND).div_ceil(SECOND) * 1000, false)
     );
     let again = key.store(&limit, NOW + 800 * MS, 1, Mode::Check).expiry;
-    assert_eq!((again.at_ms, again.unmoved), (first.at_ms, true));
+    assert_eq!((again.at_ms, again.unchanged), (first.at_ms, true));
 }
 
 #[test]
@@ -118,11 +114,18 @@ fn a_clock_beyond_all_dates_counts_as_the_last_date() {
 
 #[test]
 fn a_limit_out_of_range_is_refused() {
-    use rl_core::exact::Limit;
-    assert!(Limit::new(MAX_LIMIT, MAX_PERIOD_MS).is_ok());
-    assert_eq!(Limit::new(MAX_LIMIT + 1, 1), Err(Error::LogLimit));
-    assert_eq!(Limit::new(1, 0), Err(Error::Window));
-    assert!(Error::LogLimit.message().contains(&MAX_LIMIT.to_string()));
+    use rl_core::ExactLimit;
+    assert!(ExactLimit::new(MAX_EXACT_LIMIT, MAX_PERIOD_MS).is_ok());
+    assert_eq!(
+        ExactLimit::new(MAX_EXACT_LIMIT + 1, 1),
+        Err(Error::ExactLimit)
+    );
+    assert_eq!(ExactLimit::new(1, 0), Err(Error::Window));
+    assert!(
+        Error::ExactLimit
+            .message()
+            .contains(&MAX_EXACT_LIMIT.to_string())
+    );
 }
 
 /// Gaps that often repeat a moment, or land on the edge of a window of 1 ms.
@@ -132,11 +135,7 @@ fn calls() -> impl Strategy<Value = Vec<(u64, u64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::key::cases(300))]
 
     #[test]
     fn no_window_holds_more_than_the_limit_and_no_denial_is_without_cause(
@@ -171,12 +170,12 @@ proptest! {
         let mut kept: Vec<(u64, u64)> = Vec::new();
         for (gap, cost, window_ms) in calls {
             now += gap;
-            let (limit, window) = (exact(MAX_LIMIT, window_ms), window_ms * MS);
+            let (limit, window) = (exact(MAX_EXACT_LIMIT, window_ms), window_ms * MS);
             let sum = |entries: &[(u64, u64)]| {
                 let live = entries.iter().filter(|&&(at, _)| now - at < window);
                 live.map(|(_, units)| units).sum::<u64>()
             };
-            let used = MAX_LIMIT - key.remaining(&limit, now);
+            let used = MAX_EXACT_LIMIT - key.remaining(&limit, now);
             prop_assert!(sum(&kept) <= used && used <= sum(&taken));
             prop_assert!(key.call(&limit, now, cost).allowed);
             kept.retain(|&(at, _)| now - at < window.max(window_before));

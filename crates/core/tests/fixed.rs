@@ -1,11 +1,7 @@
 //! The fixed window, boundary by boundary.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
-use key::{Key, MINUTE, MS, SECOND, fixed, wait};
-use rl_core::{Decision, Error, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, NEVER};
+use crate::key::{Key, MINUTE, MS, SECOND, fixed, wait};
+use rl_core::{Decision, Error, FieldValue, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, NEVER};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 const DAY: u64 = DAY_MS * MS;
@@ -49,12 +45,12 @@ fn windows_are_counted_from_the_epoch_whatever_their_length() {
 fn a_denial_and_a_report_leave_nothing_to_store() {
     let (limit, mut key) = (fixed(10, 1000), Key::default());
     for (cost, mode) in [(0, Mode::Check), (0, Mode::Force), (11, Mode::Check)] {
-        assert_eq!(key.evaluate(&limit, MIDNIGHT, cost, mode).next, None);
+        assert_eq!(key.evaluate(&limit, MIDNIGHT, cost, mode).update, None);
     }
     key.call(&limit, MIDNIGHT, 10);
-    assert_eq!(key.evaluate(&limit, MIDNIGHT, 1, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, MIDNIGHT, 1, Mode::Check).update, None);
     let over = MIDNIGHT + SECOND;
-    assert_eq!(key.evaluate(&limit, over, 11, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, over, 11, Mode::Check).update, None);
 }
 
 #[test]
@@ -104,12 +100,12 @@ fn a_step_back_keeps_the_usage_for_one_window_and_is_noticed_once() {
     let (limit, mut key) = (fixed(10, 60_000), Key::default());
     key.call(&limit, MIDNIGHT, 10);
     let back = MIDNIGHT - 365 * DAY + 20 * SECOND;
-    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).update, None);
     let denied = key.store(&limit, back, 1, Mode::Check);
     assert_eq!(wait(denied.decision), 40_000);
-    assert!(denied.next.is_some());
+    assert!(denied.update.is_some());
     assert_eq!(denied.expiry.at_ms, (back + 40 * SECOND) / MS);
-    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).update, None);
     assert_eq!(wait(key.call(&limit, back + 39_999 * MS, 1)), 1);
     assert!(key.call(&limit, back + 40 * SECOND, 1).allowed);
 }
@@ -119,15 +115,15 @@ fn a_key_expires_with_its_window() {
     let (limit, mut key) = (fixed(10, 60_000), Key::default());
     let first = key.store(&limit, MIDNIGHT + 1, 1, Mode::Check).expiry;
     assert_eq!(
-        (first.at_ms, first.unmoved),
+        (first.at_ms, first.unchanged),
         ((MIDNIGHT + MINUTE) / MS, false)
     );
     let again = key
         .store(&limit, MIDNIGHT + MINUTE - 1, 1, Mode::Check)
         .expiry;
-    assert_eq!((again.at_ms, again.unmoved), (first.at_ms, true));
+    assert_eq!((again.at_ms, again.unchanged), (first.at_ms, true));
     let next = key.store(&limit, MIDNIGHT + MINUTE, 1, Mode::Check).expiry;
-    assert_eq!((next.at_ms, next.unmoved), (first.at_ms + 60_000, false));
+    assert_eq!((next.at_ms, next.unchanged), (first.at_ms + 60_000, false));
 }
 
 #[test]
@@ -140,10 +136,25 @@ fn a_clock_beyond_all_dates_counts_as_the_last_date() {
 }
 
 #[test]
+fn times_are_shown_in_milliseconds() {
+    let mut key = Key::default();
+    key.call(&fixed(5, 60_000), MIDNIGHT + 20 * SECOND, 2);
+    let fields = key.0.unwrap().inspect(MIDNIGHT + MINUTE);
+    let fields = fields.into_iter().map(|field| (field.name, field.value));
+    let expected = [
+        ("window_ms", 60_000),
+        ("window_start_ms", MIDNIGHT / MS),
+        ("count", 2),
+        ("used", 0),
+    ];
+    assert!(fields.eq(expected.map(|(name, value)| (name, FieldValue::Number(value)))));
+}
+
+#[test]
 fn a_limit_out_of_range_is_refused() {
-    use rl_core::fixed::Limit;
-    assert!(Limit::new(MAX_COUNT, MAX_PERIOD_MS).is_ok());
-    assert_eq!(Limit::new(MAX_COUNT + 1, 1), Err(Error::Limit));
-    assert_eq!(Limit::new(1, 0), Err(Error::Window));
-    assert_eq!(Limit::new(1, MAX_PERIOD_MS + 1), Err(Error::Window));
+    use rl_core::FixedLimit;
+    assert!(FixedLimit::new(MAX_COUNT, MAX_PERIOD_MS).is_ok());
+    assert_eq!(FixedLimit::new(MAX_COUNT + 1, 1), Err(Error::Limit));
+    assert_eq!(FixedLimit::new(1, 0), Err(Error::Window));
+    assert_eq!(FixedLimit::new(1, MAX_PERIOD_MS + 1), Err(Error::Window));
 }

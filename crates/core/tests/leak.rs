@@ -1,10 +1,6 @@
 //! The queue: admitted calls are told how long to wait, and leave evenly spaced.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
-use key::{Key, MS, NOW, SECOND, bucket, leak, wait};
+use crate::key::{Key, MS, NOW, SECOND, bucket, leak, wait};
 use rl_core::{Error, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS, Mode, NEVER};
 
 #[test]
@@ -81,7 +77,7 @@ fn a_step_back_drains_nothing_and_is_noticed_once() {
     key.call(&limit, NOW, 10);
     let back = NOW - 1000 * SECOND;
     assert_eq!(wait(key.call(&limit, back, 1)), 1000);
-    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).update, None);
     assert_eq!(key.call(&limit, back + SECOND, 1).retry_after_ms, 9000);
 }
 
@@ -98,10 +94,10 @@ fn extremes_neither_overflow_nor_lie() {
 
 #[test]
 fn a_limit_out_of_range_is_refused() {
-    use rl_core::leak::Limit;
-    assert!(Limit::new(MAX_COUNT, MAX_COUNT, MAX_PERIOD_MS).is_ok());
-    assert_eq!(Limit::new(MAX_COUNT + 1, 1, 1), Err(Error::Capacity));
-    assert_eq!(Limit::new(1, 0, 1), Err(Error::Rate));
-    assert_eq!(Limit::new(1, MAX_COUNT + 1, 1), Err(Error::Rate));
-    assert_eq!(Limit::new(1, 1, 0), Err(Error::Period));
+    use rl_core::LeakLimit;
+    assert!(LeakLimit::new(MAX_COUNT, MAX_COUNT, MAX_PERIOD_MS).is_ok());
+    assert_eq!(LeakLimit::new(MAX_COUNT + 1, 1, 1), Err(Error::Capacity));
+    assert_eq!(LeakLimit::new(1, 0, 1), Err(Error::Rate));
+    assert_eq!(LeakLimit::new(1, MAX_COUNT + 1, 1), Err(Error::Rate));
+    assert_eq!(LeakLimit::new(1, 1, 0), Err(Error::Period));
 }

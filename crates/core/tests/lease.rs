@@ -1,18 +1,80 @@
 //! Leases: who holds what, for how long, and never more than the limit.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
 use std::collections::BTreeMap;
 
-use key::{HOLDERS, Key, MINUTE, MS, NOW, SECOND, lease, slide, wait};
+use crate::key::{HOLDERS, Key, MINUTE, MS, NOW, SECOND, lease, slide, wait};
 use proptest::prelude::*;
-use rl_core::lease::{MAX_HOLDER, MAX_HOLDERS};
-use rl_core::{Decision, Error, Field, MAX_COUNT, MAX_PERIOD_MS, Mode, NEVER, Shown};
+use rl_core::{
+    Decision, Error, FieldValue, MAX_COUNT, MAX_PERIOD_MS, Mode, NEVER, StateField, Update,
+};
+use rl_core::{MAX_HOLDER_LEN, MAX_HOLDERS};
 
 #[test]
-fn five_at_once() {
+fn memory_is_that_of_the_list_and_of_the_names() {
+    let held = |names: &[&[u8]]| {
+        let mut key = Key::default();
+        for name in names {
+            key.call(&lease(9, 1000, name), NOW, 1);
+        }
+        let state = key.0.unwrap();
+        (state.heap_bytes(), state.allocations())
+    };
+    // Two numbers, a mark and a name; the list of one holder has no room to spare.
+    let entry = 40;
+    assert_eq!(held(&[b"a"]), (entry + 1, 2));
+    assert_eq!(held(&[b"0123456789"]), (entry + 10, 2));
+    let (bytes, pieces) = held(&[b"abc", b"de", b"f"]);
+    assert_eq!((bytes % entry, pieces), (6, 4));
+    assert!(bytes / entry >= 3);
+}
+
+#[test]
+fn a_list_is_empty_once_the_last_holder_has_let_go() {
+    let mut key = Key::default();
+    key.call(&lease(9, 1000, b"a"), NOW, 1);
+    assert!(!key.0.as_ref().unwrap().is_empty());
+    // No call leaves such a list behind, but a forged step does.
+    let holder = b"a";
+    key.take(Update::Lease(rl_core::LeaseUpdate::Release {
+        at_us: NOW,
+        holder,
+    }));
+    assert!(key.0.unwrap().is_empty());
+}
+
+#[test]
+fn what_is_left_is_shown_by_a_clock_that_stepped_back_too() {
+    let mut key = Key::default();
+    key.call(&lease(9, 5000, b"a"), NOW, 2);
+    let shown = |now_us: u64| {
+        let fields = key.0.as_ref().unwrap().inspect(now_us);
+        let leases = fields.into_iter().find(|field| field.name == "leases");
+        match leases.map(|field| field.value) {
+            Some(FieldValue::Leases(holders)) => holders,
+            other => panic!("{other:?}"),
+        }
+    };
+    let a: Box<[u8]> = Box::from(&b"a"[..]);
+    assert_eq!(shown(NOW), [(a.clone(), 2, 5000)]);
+    assert_eq!(shown(NOW + SECOND), [(a.clone(), 2, 4000)]);
+    assert_eq!(shown(NOW - MINUTE), [(a, 2, 5000)]);
+    assert_eq!(shown(NOW + 5 * SECOND), []);
+}
+
+#[test]
+fn two_holders_are_distinguished_even_if_their_hashes_are_equal() {
+    // FNV-1a of both is the same.
+    let (one, other) = (lease(9, 1000, b"costarring"), lease(9, 1000, b"liquid"));
+    let mut key = Key::default();
+    assert_eq!(key.call(&one, NOW, 2).remaining, 7);
+    assert_eq!(key.call(&other, NOW, 3).remaining, 4);
+    assert_eq!(key.release(NOW, b"liquid"), 3);
+    assert_eq!(key.release(NOW, b"liquid"), 0);
+    assert_eq!(key.release(NOW, b"costarring"), 2);
+}
+
+#[test]
+fn at_most_five_are_held_at_once() {
     let mut key = Key::default();
     for holder in [b"a", b"b", b"c", b"d", b"e"] {
         assert!(key.call(&lease(5, 60_000, holder), NOW, 1).allowed);
@@ -85,7 +147,7 @@ fn cost_0_reports_and_writes_nothing() {
     key.call(&lease(5, 1000, b"a"), NOW, 3);
     for (now_us, holder) in [(NOW, b"a"), (NOW, b"b"), (NOW - 1, b"a")] {
         let outcome = key.evaluate(&lease(5, 60_000, holder), now_us, 0, Mode::Check);
-        assert_eq!(outcome.next, None);
+        assert_eq!(outcome.update, None);
         let report = outcome.decision;
         assert_eq!((report.remaining, report.reset_after_ms), (2, 1000));
     }
@@ -102,15 +164,15 @@ fn a_denial_leaves_no_trace_but_a_step_back_is_noticed_once() {
     key.call(&lease(1, 1000, b"a"), NOW, 1);
     let other = lease(1, 1000, b"b");
     assert_eq!(
-        key.evaluate(&other, NOW + 400 * MS, 1, Mode::Check).next,
+        key.evaluate(&other, NOW + 400 * MS, 1, Mode::Check).update,
         None
     );
     let back = NOW - 86_400 * SECOND;
     let denied = key.store(&other, back, 1, Mode::Check);
     assert_eq!(wait(denied.decision), 1000);
-    assert!(denied.next.is_some());
+    assert!(denied.update.is_some());
     assert_eq!(denied.expiry.at_ms, (back + SECOND).div_ceil(MS));
-    assert_eq!(key.evaluate(&other, back + 1, 1, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&other, back + 1, 1, Mode::Check).update, None);
     assert!(key.call(&other, back + SECOND, 1).allowed);
 }
 
@@ -141,7 +203,10 @@ fn a_release_of_nothing_changes_nothing() {
     assert_eq!(key.release(NOW + SECOND, b"a"), 0, "it is over");
     let state = key.0.as_ref().unwrap();
     assert_eq!(state.release(NOW, b""), Err(Error::Holder));
-    assert_eq!(state.release(NOW, &[0; MAX_HOLDER + 1]), Err(Error::Holder));
+    assert_eq!(
+        state.release(NOW, &[0; MAX_HOLDER_LEN + 1]),
+        Err(Error::Holder)
+    );
     assert_eq!(state.refund(NOW, 1), Err(Error::RefundOfLease));
     key = Key::default();
     key.call(&slide(1, 1000), NOW, 1);
@@ -184,24 +249,27 @@ fn a_key_has_at_most_10_000_holders() {
     );
     let state = key.0.unwrap();
     assert!(rl_core::State::decode_blob(&state.blob()).is_ok());
-    assert_eq!(state.pieces(), 1 + MAX_HOLDERS);
+    assert_eq!(state.allocations(), 1 + MAX_HOLDERS);
 }
 
 #[test]
 fn names_are_any_bytes_up_to_256() {
     let mut key = Key::default();
-    let long = [b'x'; MAX_HOLDER];
+    let long = [b'x'; MAX_HOLDER_LEN];
     for name in [&b"\0"[..], b"\0\0", b"\xff\r\n ", &long, &long[1..]] {
         assert!(key.call(&lease(5, 1000, name), NOW, 1).allowed);
     }
     assert_eq!(key.remaining(&lease(5, 1000, b"a"), NOW), 0);
     assert_eq!(key.release(NOW, &long), 1);
-    use rl_core::lease::Limit;
-    assert_eq!(Limit::new(1, 1, b""), Err(Error::Holder));
-    assert_eq!(Limit::new(1, 1, &[0; MAX_HOLDER + 1]), Err(Error::Holder));
-    assert_eq!(Limit::new(MAX_COUNT + 1, 1, b"a"), Err(Error::Limit));
-    assert_eq!(Limit::new(1, 0, b"a"), Err(Error::Ttl));
-    assert_eq!(Limit::new(1, MAX_PERIOD_MS + 1, b"a"), Err(Error::Ttl));
+    use rl_core::LeaseLimit;
+    assert_eq!(LeaseLimit::new(1, 1, b""), Err(Error::Holder));
+    assert_eq!(
+        LeaseLimit::new(1, 1, &[0; MAX_HOLDER_LEN + 1]),
+        Err(Error::Holder)
+    );
+    assert_eq!(LeaseLimit::new(MAX_COUNT + 1, 1, b"a"), Err(Error::Limit));
+    assert_eq!(LeaseLimit::new(1, 0, b"a"), Err(Error::Ttl));
+    assert_eq!(LeaseLimit::new(1, MAX_PERIOD_MS + 1, b"a"), Err(Error::Ttl));
 }
 
 #[test]
@@ -214,23 +282,19 @@ fn inspect_shows_who_holds_what_and_for_how_long() {
     let value = |name| {
         fields
             .iter()
-            .find(|field: &&Field| field.name == name)
+            .find(|field: &&StateField| field.name == name)
             .unwrap()
             .value
             .clone()
     };
-    assert_eq!(value("used"), Shown::Number(3));
-    assert_eq!(value("holders"), Shown::Number(2));
+    assert_eq!(value("used"), FieldValue::Number(3));
+    assert_eq!(value("holders"), FieldValue::Number(2));
     let held = vec![(b"soon"[..].into(), 2, 1000), (b"late"[..].into(), 1, 2000)];
-    assert_eq!(value("leases"), Shown::Holders(held));
+    assert_eq!(value("leases"), FieldValue::Leases(held));
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 500,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::key::cases(500))]
 
     /// Every lease granted is checked against all that may be held at that moment, limits changing or not.
     #[test]

@@ -1,10 +1,6 @@
 //! SLIDE with a precision: what a window in parts admits at most, and what changing it does.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
-use key::{Key, MINUTE, MS, NOW, SECOND, parts, slide, wait};
+use crate::key::{Key, MINUTE, MS, NOW, SECOND, parts, slide, wait};
 use proptest::prelude::*;
 use rl_core::{Error, MAX_COUNT, MAX_PERIOD_MS, Mode};
 
@@ -52,16 +48,16 @@ fn a_denial_and_a_report_leave_nothing_to_store_but_a_step_back_is_noticed_once(
     key.call(&limit, NOW, 10);
     for (later, cost) in [(0, 0), (0, 1), (1100 * MS, 9)] {
         assert_eq!(
-            key.evaluate(&limit, NOW + later, cost, Mode::Check).next,
+            key.evaluate(&limit, NOW + later, cost, Mode::Check).update,
             None
         );
     }
     let back = NOW - MINUTE;
-    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).update, None);
     let denied = key.store(&limit, back, 1, Mode::Check);
     assert_eq!(wait(denied.decision), 1025);
-    assert!(denied.next.is_some());
-    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).next, None);
+    assert!(denied.update.is_some());
+    assert_eq!(key.evaluate(&limit, back + 1, 1, Mode::Check).update, None);
     assert!(key.call(&limit, back + 1025 * MS, 1).allowed);
 }
 
@@ -74,7 +70,10 @@ fn another_precision_carries_the_usage_over() {
         // What is stored decides until a call is allowed.
         let before = key.peek(&old, NOW + SECOND, 20);
         assert_eq!(key.call(&new, NOW + SECOND, 20), before);
-        assert_eq!(key.evaluate(&new, NOW + SECOND, 20, Mode::Check).next, None);
+        assert_eq!(
+            key.evaluate(&new, NOW + SECOND, 20, Mode::Check).update,
+            None
+        );
         let moved = key.store(&new, NOW + SECOND, 10, Mode::Check);
         assert_eq!(moved.decision.remaining, 0, "from {from} to {to}");
         // The carried 90 stay until the last part of the window, and have faded with it.
@@ -93,8 +92,8 @@ fn another_precision_carries_the_usage_over() {
 fn a_precision_of_1_is_the_usual_window() {
     let (one, usual) = (parts(10, 1000, 1), slide(10, 1000));
     assert_eq!(one, usual);
-    use rl_core::slide::{Limit, MAX_PRECISION};
-    let limit = Limit::new(10, 1000).unwrap();
+    use rl_core::{MAX_PRECISION, SlideLimit};
+    let limit = SlideLimit::new(10, 1000).unwrap();
     assert!(limit.with_precision(MAX_PRECISION).is_ok());
     for wrong in [0, MAX_PRECISION + 1, u8::MAX] {
         assert_eq!(limit.with_precision(wrong), Err(Error::Precision));
@@ -116,11 +115,7 @@ fn extremes_neither_overflow_nor_lie() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::key::cases(300))]
 
     /// The bound that the docs state: a limit in n parts in a row, and in any window at most what one part
     /// admitted more.
@@ -154,4 +149,17 @@ proptest! {
             prop_assert!(in_window <= size + in_part, "{in_window} from {at}");
         }
     }
+}
+
+#[test]
+fn the_expiry_moves_with_the_part() {
+    let (limit, mut key) = (parts(10, 60_000, 6), Key::default());
+    let start = NOW.next_multiple_of(10 * SECOND);
+    let mut expiry = |at_us| key.store(&limit, at_us, 1, Mode::Check).expiry;
+    let first = expiry(start);
+    let same = expiry(start + 9 * SECOND);
+    let next = expiry(start + 10 * SECOND);
+    assert!(!first.unchanged);
+    assert_eq!((same.at_ms, same.unchanged), (first.at_ms, true));
+    assert_eq!((next.at_ms, next.unchanged), (first.at_ms + 10_000, false));
 }

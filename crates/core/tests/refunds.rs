@@ -1,14 +1,9 @@
 //! Giving back: never below zero, never more than there is, and as if it had not been taken.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-mod sequence;
-
-use key::{Key, MS, NOW, Rule, SECOND, bucket, exact, fixed, leak, parts, slide};
+use crate::key::{Key, MS, NOW, Rule, SECOND, bucket, exact, fixed, leak, parts, slide};
+use crate::sequence::{Clock, changing_rules, one_rule, rates};
 use proptest::prelude::*;
 use rl_core::{MAX_COUNT, MAX_TIME_US, MAX_WAIT_MS, Mode};
-use sequence::{Clock, changing_rules, rates};
 
 /// What a report says, apart from when.
 fn available(key: &Key, rule: Rule, now_us: u64) -> u64 {
@@ -16,15 +11,11 @@ fn available(key: &Key, rule: Rule, now_us: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 2000,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::key::cases(2000))]
 
     #[test]
     fn a_refund_at_once_restores_what_was_available(
-        calls in rates().prop_flat_map(|rule| sequence::one_rule(Just(rule).boxed(), Clock::Steady)),
+        calls in rates().prop_flat_map(|rule| one_rule(Just(rule).boxed(), Clock::Steady)),
         more in 0..3u64,
     ) {
         for call in calls.iter().filter(|call| call.outcome.decision.allowed && call.cost > 0) {
@@ -79,6 +70,125 @@ proptest! {
     }
 }
 
+/// Units in use, as RL.INSPECT reports them.
+fn used(key: &Key, now_us: u64) -> u64 {
+    let fields = key.0.as_ref().map(|state| state.inspect(now_us));
+    let used = fields.iter().flatten().find(|field| field.name == "used");
+    match used.map(|field| &field.value) {
+        Some(rl_core::FieldValue::Number(used)) => *used,
+        _ => 0,
+    }
+}
+
+proptest! {
+    #![proptest_config(crate::key::cases(2000))]
+
+    /// The reply is the drop in usage, whatever has faded, rolled over or drained since.
+    #[test]
+    fn a_refund_reports_by_how_much_usage_drops(
+        calls in rates().prop_flat_map(|rule| changing_rules(Just(rule).boxed(), Clock::Stepping)),
+        units in prop_oneof![1..20u64, 1..=MAX_COUNT],
+        fourths in 0..9u64,
+        later_us in 0..5000u64,
+    ) {
+        for call in calls.iter().filter(|call| !call.peek && call.outcome.update.is_some()) {
+            let rule = call.rule;
+            let at = (call.now_us + fourths * (rule.span_us() / 4) + later_us).min(MAX_TIME_US / 2);
+            let before = call.after.until_it_expires(at);
+            let mut key = before.clone();
+            let given = key.refund(at, units);
+            let dropped = used(&before, at) - used(&key, at);
+            prop_assert!(given <= units);
+            let open = available(&key, rule, at) - available(&before, rule, at);
+            if rule.drains() {
+                // The rate is not stored, and the expiry is on a full second: as much as flows back in that second may be
+                // reported on top, and the rounding of both.
+                let flow = u128::from(rule.flow()) * 1_002_000;
+                let second = flow.div_ceil(u128::from(rule.span_us())) as u64 + 2;
+                prop_assert!(open <= given && given <= units, "{open} {given} {call:?}");
+                if available(&before, rule, at) > 0 && before.0.as_ref().is_some_and(|s| s.expire_at_ms() < call.now_us / MS + (1 << 40)) {
+                    prop_assert!(given - open <= second, "{open} {given} {second} {call:?}");
+                }
+            } else {
+                prop_assert_eq!(given, dropped, "{:?}", call);
+                // A change of the window counts only with the next call, so both are in the same window here.
+                if available(&before, rule, at) > 0 {
+                    prop_assert_eq!(given, open, "{:?}", call);
+                }
+            }
+        }
+    }
+
+    /// The same against a model that knows nothing but the contract: two windows, of which the older one fades.
+    #[test]
+    fn a_sliding_refund_is_what_has_not_faded_of_the_latest_units(
+        window_ms in 1..100_000u64,
+        first in 0..1000u64,
+        second in 0..1000u64,
+        elapsed in 0.0..1.0f64,
+        units in 1..2500u64,
+    ) {
+        let (limit, mut key) = (slide(MAX_COUNT, window_ms), Key::default());
+        let window = window_ms * MS;
+        key.call(&limit, NOW, first.max(1));
+        key.call(&limit, NOW + window, second);
+        let into = (window as f64 * elapsed) as u64;
+        let at = NOW + window + into;
+        let fading = |previous: u64| (u128::from(previous) * u128::from(window - into)).div_ceil(window.into());
+        let in_use = |current: u64, previous: u64| u128::from(current) + fading(previous);
+        let previous = first.max(1);
+        let newest = units.min(second);
+        let oldest = (units - newest).min(previous);
+        let expected = in_use(second, previous) - in_use(second - newest, previous - oldest);
+        prop_assert_eq!(u128::from(key.refund(at, units)), expected);
+    }
+}
+
+#[test]
+fn faded_units_are_reported_as_what_is_left_of_them() {
+    let (limit, mut key) = (slide(100, 60_000), Key::default());
+    key.call(&limit, NOW, 100);
+    // Three quarters of the way through the next window, a quarter of the 100 still counts.
+    let at = NOW + 105 * SECOND;
+    assert_eq!(key.remaining(&limit, at), 75);
+    assert_eq!(key.refund(at, 40), 10);
+    assert_eq!(key.remaining(&limit, at), 85);
+    assert_eq!(key.refund(at, 1000), 15);
+    assert_eq!(key.0, None);
+
+    let (limit, mut key) = (parts(100, 60_000, 2), Key::default());
+    key.call(&limit, NOW, 100);
+    let at = NOW + 75 * SECOND;
+    assert_eq!(key.remaining(&limit, at), 50);
+    assert_eq!(key.refund(at, 40), 20);
+    assert_eq!(key.remaining(&limit, at), 70);
+}
+
+#[test]
+fn a_refund_too_small_to_show_changes_nothing() {
+    let (limit, mut key) = (slide(100, 60_000), Key::default());
+    key.call(&limit, NOW, 100);
+    let at = NOW + 90 * SECOND;
+    let before = key.clone();
+    assert_eq!(key.refund(at, 1), 0);
+    assert_eq!(key.0, before.0);
+    assert_eq!(key.refund(at, 2), 1);
+}
+
+#[test]
+fn a_refund_after_a_step_back_does_not_bring_old_units_back() {
+    let (limit, mut key) = (exact(100, 60_000), Key::default());
+    key.call(&limit, NOW, 7);
+    key.call(&limit, NOW + 50 * SECOND, 1);
+    key.call(&limit, NOW + 100 * SECOND, 5);
+    // The clock steps back to the second call; the first is over all the same.
+    let at = NOW + 50 * SECOND;
+    assert_eq!(key.remaining(&limit, at), 94);
+    assert_eq!(key.refund(at, 5), 5);
+    assert_eq!(key.remaining(&limit, at), 99);
+    assert_eq!(key.refund(at, 5), 1);
+}
+
 #[test]
 fn the_latest_units_go_first() {
     // A window of a minute, half of it old usage: what is given back is the new.
@@ -105,7 +215,7 @@ fn the_latest_units_go_first() {
 }
 
 #[test]
-fn all_of_it_takes_the_key_along() {
+fn a_full_refund_deletes_the_key() {
     for limit in [
         slide(10, 1000),
         parts(10, 1000, 3),
@@ -124,7 +234,48 @@ fn all_of_it_takes_the_key_along() {
 }
 
 #[test]
-fn what_is_over_is_not_given_back() {
+fn a_refund_of_all_that_is_still_owed_deletes_the_key() {
+    for limit in [bucket(10, 10, 10_000), leak(10, 10, 10_000)] {
+        let mut key = Key::default();
+        key.call(&limit, NOW, 10);
+        let at = NOW + 5 * SECOND;
+        // Half has flowed back; the rate is not stored, so it may be taken for up to a second less.
+        assert!((5..=6).contains(&key.refund(at, 10)), "{limit:?}");
+        assert_eq!(key.0, None, "{limit:?}");
+    }
+}
+
+#[test]
+fn what_is_left_of_a_debt_keeps_the_key_for_its_share_of_the_time() {
+    // 100 units drain in 25.6 s, so the key is kept for 26 s from the full second.
+    let (limit, mut key) = (bucket(100, 1, 256), Key::default());
+    let second = NOW / SECOND;
+    let expiry = key.store(&limit, NOW, 100, Mode::Check).expiry;
+    assert_eq!(expiry.at_ms, (second + 26) * 1000);
+    // Half of it: 13 s, rounded up with the rounding of the share, and the second's own.
+    assert_eq!(key.refund(NOW, 50), 50);
+    assert_eq!(key.0.as_ref().unwrap().expire_at_ms(), (second + 15) * 1000);
+    // All but nothing: no longer than before.
+    let (limit, mut key) = (bucket(100, 1, 256), Key::default());
+    key.store(&limit, NOW, 100, Mode::Check);
+    assert_eq!(key.refund(NOW, 1), 1);
+    assert_eq!(key.0.as_ref().unwrap().expire_at_ms(), (second + 26) * 1000);
+}
+
+#[test]
+fn a_debt_of_more_than_68_years_is_refunded_by_what_was_owed() {
+    let year = 365 * 24 * 60 * 60 * SECOND;
+    let (limit, mut key) = (bucket(100, 1, 3650 * 86_400_000), Key::default());
+    let expiry = key.store(&limit, NOW, 100, Mode::Check).expiry;
+    // How much of it has drained is unknown, and the key is kept as long as any.
+    assert_eq!(used(&key, NOW + 60 * year), 100);
+    assert_eq!(key.refund(NOW + 60 * year, 1), 1);
+    assert_eq!(key.0.as_ref().unwrap().expire_at_ms(), expiry.at_ms);
+    assert_eq!(key.refund(NOW + 60 * year, 1000), 99);
+}
+
+#[test]
+fn expired_usage_is_not_refunded() {
     for limit in [
         slide(10, 1000),
         parts(10, 1000, 3),

@@ -1,10 +1,6 @@
 //! The sliding window, boundary by boundary.
 
-#![allow(clippy::unwrap_used, missing_docs)]
-
-mod key;
-
-use key::{Key, MINUTE, MS, NOW, SECOND, slide, wait};
+use crate::key::{Key, MINUTE, MS, NOW, SECOND, slide, wait};
 use rl_core::{Decision, Error, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, NEVER};
 
 const DAY_MS: u64 = 24 * 60 * 60 * 1000;
@@ -19,6 +15,19 @@ fn two_minutes(previous: u64, current: u64) -> (Key, u64) {
         assert!(key.call(&limit, start, current).allowed);
     }
     (key, start)
+}
+
+#[test]
+fn a_new_window_starts_even_if_the_last_one_was_refunded() {
+    let (limit, mut key) = (slide(10, 60_000), Key::default());
+    key.call(&limit, NOW, 5);
+    key.call(&limit, NOW + MINUTE, 3);
+    // Nothing is left of the current window, so there is nothing to fade in the next one.
+    assert_eq!(key.refund(NOW + MINUTE, 3), 3);
+    let later = NOW + 2 * MINUTE + MINUTE / 2;
+    assert_eq!(key.remaining(&limit, later), 10);
+    assert_eq!(key.call(&limit, later, 10).reset_after_ms, 120_000);
+    assert_eq!(wait(key.call(&limit, later + MINUTE, 1)), 6000);
 }
 
 #[test]
@@ -37,6 +46,29 @@ fn alice_has_148_left_after_a_search_at_847() {
             reset_after_ms: 119_000
         }
     );
+}
+
+/// As docs/commands/rl.slide.md says about small limits.
+#[test]
+fn a_caller_that_is_always_at_its_limit_gets_one_unit_less_per_window() {
+    let per_100_windows = |units: u64| {
+        let (limit, mut key) = (slide(units, 60_000), Key::default());
+        let begin = NOW + 4 * MINUTE;
+        let (mut now, mut allowed) = (NOW, 0);
+        while now < begin + 100 * MINUTE {
+            let decision = key.call(&limit, now, 1);
+            if !decision.allowed {
+                now += wait(decision) as u64 * MS;
+            } else if now >= begin {
+                allowed += 1;
+            }
+        }
+        allowed
+    };
+    assert_eq!(per_100_windows(1), 50);
+    for units in [2, 3, 5, 10, 50, 100] {
+        assert_eq!(per_100_windows(units), 100 * (units - 1), "{units}");
+    }
 }
 
 #[test]
@@ -128,13 +160,13 @@ fn a_denial_by_the_current_window_waits_into_the_next() {
 #[test]
 fn a_denial_and_a_report_leave_nothing_to_store() {
     let (limit, mut key) = (slide(10, 1000), Key::default());
-    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Check).next, None);
-    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Force).next, None);
-    assert_eq!(key.evaluate(&limit, NOW, 11, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Check).update, None);
+    assert_eq!(key.evaluate(&limit, NOW, 0, Mode::Force).update, None);
+    assert_eq!(key.evaluate(&limit, NOW, 11, Mode::Check).update, None);
     key.call(&limit, NOW, 10);
     let rolled = NOW + 1500 * MS;
-    assert_eq!(key.evaluate(&limit, rolled, 6, Mode::Check).next, None);
-    assert_eq!(key.evaluate(&limit, rolled, 0, Mode::Check).next, None);
+    assert_eq!(key.evaluate(&limit, rolled, 6, Mode::Check).update, None);
+    assert_eq!(key.evaluate(&limit, rolled, 0, Mode::Check).update, None);
 }
 
 #[test]
@@ -211,14 +243,14 @@ fn a_denial_under_another_window_waits_by_the_window_in_store() {
     key.call(&slide(100, 60_000), NOW, 100);
     let hour = slide(100, 3_600_000);
     let denied = key.evaluate(&hour, NOW, 50, Mode::Check);
-    assert_eq!(denied.next, None);
+    assert_eq!(denied.update, None);
     assert_eq!(wait(denied.decision), 90_000);
     assert!(!key.peek(&hour, NOW + 90 * SECOND - 1, 50).allowed);
     assert!(key.call(&hour, NOW + 90 * SECOND, 50).allowed);
 }
 
 #[test]
-fn a_step_back_begins_the_window_anew_with_its_usage() {
+fn a_step_back_restarts_the_window_with_its_usage() {
     let (mut key, start) = two_minutes(80, 40);
     let limit = slide(100, 60_000);
     let back = start - 3650 * 24 * 60 * MINUTE;
@@ -227,7 +259,7 @@ fn a_step_back_begins_the_window_anew_with_its_usage() {
     let denied = key.store(&limit, back, 1, Mode::Check);
     assert_eq!(wait(denied.decision), 15_750);
     assert!(
-        denied.next.is_some(),
+        denied.update.is_some(),
         "or every call would begin the wait anew"
     );
     assert_eq!(wait(key.call(&limit, back + 15 * SECOND, 1)), 750);
@@ -252,25 +284,25 @@ fn only_a_call_that_consumes_may_notice_a_step_back() {
     let (limit, mut key) = (slide(10, 1000), Key::default());
     key.call(&limit, NOW, 10);
     let back = NOW - 1;
-    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).next, None);
-    assert_eq!(key.evaluate(&limit, NOW, 1, Mode::Check).next, None);
-    assert!(key.evaluate(&limit, back, 1, Mode::Check).next.is_some());
-    assert!(key.evaluate(&limit, back, 11, Mode::Check).next.is_some());
+    assert_eq!(key.evaluate(&limit, back, 0, Mode::Check).update, None);
+    assert_eq!(key.evaluate(&limit, NOW, 1, Mode::Check).update, None);
+    assert!(key.evaluate(&limit, back, 1, Mode::Check).update.is_some());
+    assert!(key.evaluate(&limit, back, 11, Mode::Check).update.is_some());
 }
 
 #[test]
 fn calls_within_a_window_leave_the_expiry_alone() {
     let (limit, mut key) = (slide(100, 60_000), Key::default());
     let first = key.store(&limit, NOW, 1, Mode::Check).expiry;
-    assert!(!first.unmoved);
+    assert!(!first.unchanged);
     assert_eq!(first.at_ms, (NOW + 2 * MINUTE).div_ceil(1000));
     assert!(
         key.store(&limit, NOW + MINUTE - 1, 1, Mode::Check)
             .expiry
-            .unmoved
+            .unchanged
     );
     let rolled = key.store(&limit, NOW + MINUTE, 1, Mode::Check).expiry;
-    assert!(!rolled.unmoved);
+    assert!(!rolled.unchanged);
     assert_eq!(rolled.at_ms, first.at_ms + 60_000);
 }
 
@@ -335,9 +367,9 @@ fn a_clock_beyond_all_dates_counts_as_the_last_date() {
 
 #[test]
 fn a_limit_out_of_range_is_refused() {
-    use rl_core::slide::Limit;
-    assert!(Limit::new(MAX_COUNT, MAX_PERIOD_MS).is_ok());
-    assert_eq!(Limit::new(MAX_COUNT + 1, 1), Err(Error::Limit));
-    assert_eq!(Limit::new(1, 0), Err(Error::Window));
-    assert_eq!(Limit::new(1, MAX_PERIOD_MS + 1), Err(Error::Window));
+    use rl_core::SlideLimit;
+    assert!(SlideLimit::new(MAX_COUNT, MAX_PERIOD_MS).is_ok());
+    assert_eq!(SlideLimit::new(MAX_COUNT + 1, 1), Err(Error::Limit));
+    assert_eq!(SlideLimit::new(1, 0), Err(Error::Window));
+    assert_eq!(SlideLimit::new(1, MAX_PERIOD_MS + 1), Err(Error::Window));
 }

@@ -1,11 +1,19 @@
 //! Limits, and a key as a caller keeps it: evaluates, and stores what it is told to.
 
-// Every test binary compiles this module and uses a part of it.
-#![allow(dead_code)]
+use proptest::prelude::ProptestConfig;
+use rl_core::{Decision, Evaluation, Limit, Mode, State, Update};
 
-use rl_core::{
-    Decision, Limit, Mode, Next, Outcome, State, bucket, exact, fixed, leak, lease, slide,
-};
+/// How many cases a property is tried on. `make mutants` tries fewer: RL_CASES_DIVISOR says how much so.
+pub fn cases(usual: u32) -> ProptestConfig {
+    let divisor = std::env::var("RL_CASES_DIVISOR").ok();
+    let divisor = divisor.and_then(|text| text.parse().ok()).unwrap_or(1);
+    ProptestConfig {
+        cases: usual.div_ceil(divisor),
+        // A failing case is printed whole: make it a test of its own rather than a seed in a file.
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
+}
 
 /// 14 November 2023, and an odd microsecond of it.
 pub const NOW: u64 = 1_700_000_000_123_457;
@@ -14,33 +22,33 @@ pub const SECOND: u64 = 1000 * MS;
 pub const MINUTE: u64 = 60 * SECOND;
 
 pub fn slide(limit: u64, window_ms: u64) -> Limit<'static> {
-    Limit::Slide(slide::Limit::new(limit, window_ms).unwrap())
+    Limit::Slide(rl_core::SlideLimit::new(limit, window_ms).unwrap())
 }
 
 /// SLIDE with a precision.
 pub fn parts(limit: u64, window_ms: u64, precision: u8) -> Limit<'static> {
-    let limit = slide::Limit::new(limit, window_ms).unwrap();
+    let limit = rl_core::SlideLimit::new(limit, window_ms).unwrap();
     Limit::Slide(limit.with_precision(precision).unwrap())
 }
 
 pub fn bucket(capacity: u64, refill: u64, period_ms: u64) -> Limit<'static> {
-    Limit::Bucket(bucket::Limit::new(capacity, refill, period_ms).unwrap())
+    Limit::Bucket(rl_core::BucketLimit::new(capacity, refill, period_ms).unwrap())
 }
 
 pub fn fixed(limit: u64, window_ms: u64) -> Limit<'static> {
-    Limit::Fixed(fixed::Limit::new(limit, window_ms).unwrap())
+    Limit::Fixed(rl_core::FixedLimit::new(limit, window_ms).unwrap())
 }
 
 pub fn leak(capacity: u64, rate: u64, period_ms: u64) -> Limit<'static> {
-    Limit::Leak(leak::Limit::new(capacity, rate, period_ms).unwrap())
+    Limit::Leak(rl_core::LeakLimit::new(capacity, rate, period_ms).unwrap())
 }
 
 pub fn exact(limit: u64, window_ms: u64) -> Limit<'static> {
-    Limit::Exact(exact::Limit::new(limit, window_ms).unwrap())
+    Limit::Exact(rl_core::ExactLimit::new(limit, window_ms).unwrap())
 }
 
 pub fn lease(limit: u64, ttl_ms: u64, holder: &[u8]) -> Limit<'_> {
-    Limit::Lease(lease::Limit::new(limit, ttl_ms, holder).unwrap())
+    Limit::Lease(rl_core::LeaseLimit::new(limit, ttl_ms, holder).unwrap())
 }
 
 /// Who leases: names of which one begins another, and one of any bytes.
@@ -130,19 +138,19 @@ impl Key {
         now_us: u64,
         cost: u64,
         mode: Mode,
-    ) -> Outcome<Next<'a>> {
+    ) -> Evaluation<Update<'a>> {
         let outcome = self.evaluate(limit, now_us, cost, mode);
-        if let Some(next) = outcome.next.clone() {
+        if let Some(next) = outcome.update.clone() {
             self.take(next);
         }
         outcome
     }
 
     /// Follows a step, as the server and its replicas do.
-    pub fn take(&mut self, next: Next) {
+    pub fn take(&mut self, next: Update) {
         match &mut self.0 {
-            Some(state) => state.advance(next),
-            empty => *empty = next.begin(),
+            Some(state) => state.apply(next),
+            empty => *empty = next.into_initial(),
         }
     }
 
@@ -152,7 +160,7 @@ impl Key {
         now_us: u64,
         cost: u64,
         mode: Mode,
-    ) -> Outcome<Next<'a>> {
+    ) -> Evaluation<Update<'a>> {
         limit.evaluate(self.0.as_ref(), now_us, cost, mode).unwrap()
     }
 
@@ -170,17 +178,17 @@ impl Key {
     pub fn refund(&mut self, now_us: u64, units: u64) -> u64 {
         let Some(state) = &self.0 else { return 0 };
         let back = state.refund(now_us, units).unwrap();
-        self.give(back.units, back.next)
+        self.give(back.units, back.update)
     }
 
     /// Lets go of a lease as RL.RELEASE does.
     pub fn release(&mut self, now_us: u64, holder: &[u8]) -> u64 {
         let Some(state) = &self.0 else { return 0 };
         let back = state.release(now_us, holder).unwrap();
-        self.give(back.units, back.next)
+        self.give(back.units, back.update)
     }
 
-    fn give(&mut self, units: u64, next: Option<Next>) -> u64 {
+    fn give(&mut self, units: u64, next: Option<Update>) -> u64 {
         match next {
             _ if units == 0 => {}
             Some(next) => self.take(next),

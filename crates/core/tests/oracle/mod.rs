@@ -3,17 +3,18 @@
 mod usage;
 
 use num_bigint::BigInt;
-use num_rational::BigRational;
 use rl_core::{Decision, MAX_WAIT_MS, Mode, NEVER};
 
 use crate::key::Rule;
-use usage::Usage;
+use usage::{BigRational, Usage};
 
 /// What one key has used, and the second in which it is gone.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     usage: Usage,
     gone_s: i128,
+    /// No key is kept for longer than 68 years.
+    cut_short: bool,
 }
 
 impl Oracle {
@@ -56,8 +57,14 @@ impl Oracle {
         let full_ms = (now + 999).div_euclid(1000) + i128::from(decision.reset_after_ms);
         let longest = now.div_euclid(1_000_000) + (1 << 31) - 1;
         let until = (full_ms + 999).div_euclid(1000).min(longest);
-        let owing = seen.used(rule, now) > whole(0);
-        let early = rule.drains() && owing && until > self.gone_s + 1;
+        // One that is gone after 68 years at the latest need only outlive the wait that is stated.
+        let gone = self.gone_s * 1_000_000;
+        let wait = i128::from(decision.retry_after_ms);
+        let early = match self.cut_short {
+            false => seen.used(rule, now.max(gone)) > whole(0),
+            true => (1..((1 << 31) - 1) * 1000).contains(&wait) && now + wait * 1000 > gone,
+        };
+        let early = rule.drains() && early;
         let write = cost > 0 && (allowed || back || early);
         if write {
             self.usage = if allowed {
@@ -66,6 +73,7 @@ impl Oracle {
                 seen.anchored(rule, now)
             };
             self.gone_s = until;
+            self.cut_short = until == longest;
         }
         (decision, write)
     }

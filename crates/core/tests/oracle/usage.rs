@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use num_bigint::BigInt;
-use num_rational::BigRational;
+use num_rational::Ratio;
 
 use super::whole;
 use crate::key::Rule;
+
+pub type BigRational = Ratio<BigInt>;
 
 #[derive(Clone, Debug, Default)]
 pub enum Usage {

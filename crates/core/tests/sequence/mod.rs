@@ -1,13 +1,12 @@
 //! Random sequences of calls on one key, aimed at the moments where something changes.
 
-// Every test binary compiles this module and uses a part of it.
-#![allow(dead_code)]
-
 use std::fmt;
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
-use rl_core::{Expiry, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, Next, Outcome, exact};
+use rl_core::{
+    Evaluation, Expiry, MAX_COUNT, MAX_EXACT_LIMIT, MAX_PERIOD_MS, MAX_TIME_US, Mode, Update,
+};
 
 use crate::key::{HOLDERS, Key, NOW, Rule};
 
@@ -25,14 +24,14 @@ pub struct Call {
     pub before: Key,
     /// When `before` was stored, and the expiry that goes with it.
     pub stored: Option<(u64, Expiry)>,
-    pub outcome: Outcome<Next<'static>>,
+    pub outcome: Evaluation<Update<'static>>,
     pub after: Key,
 }
 
 /// One line each, so that a failing sequence can be read.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (decision, next) = (&self.outcome.decision, &self.outcome.next);
+        let (decision, next) = (&self.outcome.decision, &self.outcome.update);
         write!(
             f,
             "{:?} at {} costs {} {:?} peek={} stepped={} {:?} before={:?} {decision:?} {next:?}",
@@ -133,7 +132,7 @@ pub fn leaks() -> BoxedStrategy<Rule> {
 }
 
 fn log_limit() -> impl Strategy<Value = u64> {
-    count().prop_map(|limit| limit % (exact::MAX_LIMIT + 1))
+    count().prop_map(|limit| limit % (MAX_EXACT_LIMIT + 1))
 }
 
 pub fn exacts() -> BoxedStrategy<Rule> {
@@ -294,7 +293,7 @@ impl Plan {
 
             let before = key.clone();
             let outcome = key.evaluate(&rule.limit(), now_us, cost, mode);
-            let step = outcome.next.clone().filter(|_| !peek);
+            let step = outcome.update.clone().filter(|_| !peek);
             if let Some(next) = step.clone() {
                 key.take(next);
             }

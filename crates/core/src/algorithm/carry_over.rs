@@ -1,0 +1,94 @@
+//! Usage that continues to count when the limits of a key have changed.
+
+use super::policy::{CarriedMembers, KnownUsage, StateRef};
+use super::{Limit, State, Update};
+use crate::{Error, Evaluation, Mode};
+
+impl Limit<'_> {
+    /// Whether [`Limit::evaluate`] can continue from a state as it is.
+    #[must_use]
+    #[inline]
+    pub fn fits(&self, state: &State) -> bool {
+        match (self, state) {
+            (Self::Policy(limit), State::Policy(state)) => limit.fits(state),
+            _ => self.algorithm() == state.algorithm(),
+        }
+    }
+
+    /// Usage to continue from where a state does not fit: for each limit, what was counted under the same algorithm
+    /// and, if possible, the same span. `None` if nothing can be used; an error if the key is a lease's.
+    pub fn carry_over<'s>(&self, state: &'s State) -> Result<Option<CarriedUsage<'s>>, Error> {
+        let mut known = match state {
+            State::Policy(policy) => policy.known_usage(),
+            State::Lease(_) => return Err(Error::WrongAlgorithm),
+            State::Slide(_)
+            | State::Bucket(_)
+            | State::Fixed(_)
+            | State::Leak(_)
+            | State::Exact(_) => vec![KnownUsage {
+                state: StateRef::Borrowed(state),
+                fixed_cost: false,
+            }],
+        };
+        Ok(match *self {
+            Self::Policy(limit) => {
+                let members = limit.carry_over(known);
+                members.map(|members| CarriedUsage(Carried::Members(members)))
+            }
+            Self::Slide(_) | Self::Bucket(_) | Self::Fixed(_) | Self::Leak(_) | Self::Exact(_) => {
+                let span_us = self.span_us();
+                let ours = |known: &KnownUsage| {
+                    let state = known.state.as_ref();
+                    let state = state.filter(|state| state.algorithm() == self.algorithm());
+                    state.filter(|_| !known.fixed_cost).map(State::span_us)
+                };
+                let same_span = known.iter().position(|known| ours(known) == Some(span_us));
+                let index =
+                    same_span.or_else(|| known.iter().position(|known| ours(known).is_some()));
+                index.map(|index| CarriedUsage(Carried::One(known.swap_remove(index).state)))
+            }
+            Self::Lease(_) => return Err(Error::WrongAlgorithm),
+        })
+    }
+}
+
+/// Usage from which a changed limit continues. It stays where it is stored, so that a denied call copies nothing,
+/// however long a log is.
+#[derive(Debug)]
+pub struct CarriedUsage<'s>(Carried<'s>);
+
+#[derive(Debug)]
+enum Carried<'s> {
+    One(StateRef<'s>),
+    Members(CarriedMembers<'s>),
+}
+
+impl CarriedUsage<'_> {
+    /// Decides as [`Limit::evaluate`] does; `limit` is the one that carried the usage over. The update replaces the
+    /// state, or applies to [`CarriedUsage::into_state`].
+    pub fn evaluate<'a>(
+        &self,
+        limit: &Limit<'a>,
+        now_us: u64,
+        cost: u64,
+        mode: Mode,
+    ) -> Result<Evaluation<Update<'a>>, Error> {
+        match (&self.0, limit) {
+            (Carried::One(state), limit) => limit.evaluate(state.as_ref(), now_us, cost, mode),
+            (Carried::Members(members), Limit::Policy(limit)) => {
+                let evaluation = members.evaluate(limit, now_us, cost, mode)?;
+                Ok(evaluation.map(Update::Policy))
+            }
+            (Carried::Members(_), _) => Err(Error::WrongAlgorithm),
+        }
+    }
+
+    /// The usage as a state of its own; a log is copied.
+    #[must_use]
+    pub fn into_state(self) -> Option<State> {
+        match self.0 {
+            Carried::One(state) => state.into_state(),
+            Carried::Members(members) => Some(State::Policy(members.into_state())),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Usage that continues to count when the limits of a policy have changed.
+
+use super::{MemberState, PolicyLimit, PolicyState, PolicyUpdate, Rule, StateRef, evaluate};
+use crate::{Error, Evaluation, Mode};
+
+/// Usage so far, from which other limits may continue.
+pub(in crate::algorithm) struct KnownUsage<'s> {
+    pub(in crate::algorithm) state: StateRef<'s>,
+    /// Whether its limit fixed the cost: a number of calls is not to be mistaken for a number of units.
+    pub(in crate::algorithm) fixed_cost: bool,
+}
+
+impl PolicyState {
+    /// The usage of every member.
+    pub(in crate::algorithm) fn known_usage(&self) -> Vec<KnownUsage<'_>> {
+        let known = |index: usize| KnownUsage {
+            state: self.get(index),
+            fixed_cost: self.has_fixed_cost(index),
+        };
+        (0..self.len()).map(known).collect()
+    }
+}
+
+impl PolicyLimit<'_> {
+    /// For each limit the usage to continue from; `None` if none of it can be used.
+    pub(in crate::algorithm) fn carry_over<'s>(
+        &self,
+        known: Vec<KnownUsage<'s>>,
+    ) -> Option<CarriedMembers<'s>> {
+        let members = pick(self.rules, known);
+        let any = members.iter().any(|state| state.as_ref().is_some());
+        any.then(|| CarriedMembers {
+            fixed_costs: self.fixed_costs(),
+            members,
+        })
+    }
+}
+
+/// For each rule the usage to continue from: of the same algorithm and span if there is any, else of the same
+/// algorithm. A rule that fixes its cost continues only from usage that was counted that way, and the others only
+/// from usage that was not.
+fn pick<'s>(rules: &[Rule], mut known: Vec<KnownUsage<'s>>) -> Vec<StateRef<'s>> {
+    let mut picked: Vec<_> = rules.iter().map(|_| StateRef::Missing).collect();
+    for same_span in [true, false] {
+        for (rule, picked) in rules.iter().zip(&mut picked) {
+            let matches = |known: &KnownUsage| {
+                rule.cost.is_some() == known.fixed_cost
+                    && known.state.as_ref().is_some_and(|state| {
+                        rule.limit.algorithm() == state.algorithm()
+                            && (!same_span || rule.fits(state))
+                    })
+            };
+            if picked.as_ref().is_none()
+                && let Some(index) = known.iter().position(matches)
+            {
+                *picked = known.remove(index).state;
+            }
+        }
+    }
+    picked
+}
+
+/// Usage that other limits have counted. It stays where it is stored, because a log may be long.
+#[derive(Debug)]
+pub(in crate::algorithm) struct CarriedMembers<'s> {
+    fixed_costs: u16,
+    members: Vec<StateRef<'s>>,
+}
+
+impl CarriedMembers<'_> {
+    pub(in crate::algorithm) fn evaluate(
+        &self,
+        limit: &PolicyLimit,
+        now_us: u64,
+        cost: u64,
+        mode: Mode,
+    ) -> Result<Evaluation<PolicyUpdate>, Error> {
+        let member = |index: usize| match self.members.get(index).and_then(StateRef::as_ref) {
+            Some(state) => StateRef::Borrowed(state),
+            None => StateRef::Missing,
+        };
+        let has_log = self.members.iter().any(StateRef::is_log);
+        evaluate::decide(limit, member, has_log, now_us, cost, mode)
+    }
+
+    /// The usage as a state of its own.
+    pub(in crate::algorithm) fn into_state(self) -> PolicyState {
+        let member = |state: StateRef| MemberState::new(state.into_state());
+        let members = self.members.into_iter().map(member).collect();
+        PolicyState::new(self.fixed_costs, members)
+    }
+}

@@ -1,0 +1,179 @@
+//! One decision from the decisions of several limits.
+
+use smallvec::SmallVec;
+
+use super::{
+    INLINE_MEMBERS, MemberState, MemberUpdate, PolicyLimit, PolicyState, PolicyUpdate, Rule,
+    StateRef,
+};
+use crate::algorithm::traits::BoxedLimit;
+use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER};
+use crate::{Error, Limit, State, Update};
+
+/// One member's evaluation, and the state from which it was made.
+struct Answer<'s> {
+    state: StateRef<'s>,
+    evaluation: Evaluation<Update<'static>>,
+}
+
+impl<'a> BoxedLimit<'a> for PolicyLimit<'a> {
+    type State = PolicyState;
+    type Update = PolicyUpdate;
+
+    fn evaluate(
+        &self,
+        stored: Option<&PolicyState>,
+        now_us: u64,
+        cost: u64,
+        mode: Mode,
+    ) -> Result<Evaluation<PolicyUpdate>, Error> {
+        if stored.is_some_and(|stored| stored.len() != self.rules.len()) {
+            return Err(Error::WrongAlgorithm);
+        }
+        let member = |index: usize| stored.map_or(StateRef::Missing, |stored| stored.get(index));
+        let has_log = stored.is_some_and(PolicyState::has_log);
+        decide(self, member, has_log, now_us, cost, mode)
+    }
+}
+
+#[inline(always)]
+pub(super) fn decide<'s>(
+    limit: &PolicyLimit,
+    member_at: impl Fn(usize) -> StateRef<'s>,
+    has_log: bool,
+    now_us: u64,
+    cost: u64,
+    mode: Mode,
+) -> Result<Evaluation<PolicyUpdate>, Error> {
+    let mut answers = SmallVec::<[Answer; INLINE_MEMBERS]>::new();
+    for (index, rule) in limit.rules.iter().enumerate() {
+        let state = member_at(index);
+        let evaluation = evaluate_member(rule, state.as_ref(), now_us, cost, mode)?;
+        answers.push(Answer { state, evaluation });
+    }
+    let first = answers.first().ok_or(Error::Internal)?;
+    let mut decision = first.evaluation.decision;
+    for (index, answer) in answers.iter().enumerate().skip(1) {
+        if takes_precedence(&answer.evaluation.decision, &decision) {
+            decision = answer.evaluation.decision;
+            decision.index = index as i8;
+        }
+    }
+    if !decision.allowed {
+        // What the others allowed is not charged. A clock that stepped back is recorded where it caused a denial.
+        for answer in &mut answers {
+            if answer.evaluation.decision.allowed {
+                answer.evaluation.update = None;
+            }
+        }
+    }
+
+    let before_ms = answers
+        .iter()
+        .filter_map(|answer| answer.state.as_ref().map(State::expire_at_ms))
+        .max();
+    let after_ms = answers
+        .iter()
+        .filter_map(|answer| match &answer.evaluation.update {
+            Some(_) => Some(answer.evaluation.expiry.at_ms),
+            None => answer.state.as_ref().map(State::expire_at_ms),
+        })
+        .max();
+    Ok(Evaluation {
+        decision,
+        expiry: Expiry {
+            at_ms: after_ms.unwrap_or(0),
+            unchanged: before_ms.is_some() && before_ms == after_ms,
+        },
+        update: update_of(limit, has_log, answers)?,
+    })
+}
+
+/// A denial takes precedence over an answer that allows the call; among denials the longest wait does, otherwise the
+/// lowest remaining.
+fn takes_precedence(one: &Decision, other: &Decision) -> bool {
+    let wait = |decision: &Decision| match decision.retry_after_ms {
+        NEVER => i64::MAX,
+        ms => ms,
+    };
+    match (one.allowed, other.allowed) {
+        (false, false) => wait(one) > wait(other),
+        (true, true) => one.remaining < other.remaining,
+        (one, _) => !one,
+    }
+}
+
+#[inline(never)]
+fn evaluate_member(
+    rule: &Rule,
+    stored: Option<&State>,
+    now_us: u64,
+    cost: u64,
+    mode: Mode,
+) -> Result<Evaluation<Update<'static>>, Error> {
+    let cost = rule.cost_of(cost);
+    match rule.limit {
+        // No policy contains one.
+        Limit::Lease(_) | Limit::Policy(_) => Err(Error::Internal),
+        limit => limit.evaluate(stored, now_us, cost, mode),
+    }
+}
+
+fn update_of(
+    limit: &PolicyLimit,
+    has_log: bool,
+    answers: SmallVec<[Answer; INLINE_MEMBERS]>,
+) -> Result<Option<PolicyUpdate>, Error> {
+    if answers
+        .iter()
+        .all(|answer| answer.evaluation.update.is_none())
+    {
+        return Ok(None);
+    }
+    let fixed_costs = limit.fixed_costs();
+    let changes_log = |answer: &Answer| matches!(answer.evaluation.update, Some(Update::Exact(_)));
+    if has_log || answers.iter().any(changes_log) {
+        let members = answers
+            .into_iter()
+            .map(|answer| match answer.evaluation.update {
+                Some(update) => MemberUpdate::new(update),
+                None => Ok(MemberUpdate::Keep),
+            });
+        let members = members.collect::<Result<_, _>>()?;
+        return Ok(Some(PolicyUpdate::Members {
+            fixed_costs,
+            members,
+        }));
+    }
+    // The usual case, without allocating.
+    let mut compact = [[0; 2]; INLINE_MEMBERS];
+    let mut fits = answers.len() <= INLINE_MEMBERS;
+    for (to, answer) in compact.iter_mut().zip(&answers) {
+        let state = match &answer.evaluation.update {
+            Some(Update::Replace(state)) => Some(state),
+            _ => answer.state.as_ref(),
+        };
+        if let Some(state) = state {
+            let packed = state.packed();
+            match packed.as_ref().map(|packed| packed.as_slice()) {
+                Some(&[high, low]) => *to = [high, low],
+                _ => fits = false,
+            }
+        }
+    }
+    if fits {
+        return Ok(Some(PolicyUpdate::Replace(PolicyState::Inline {
+            count: answers.len() as u8,
+            fixed_costs,
+            compact,
+        })));
+    }
+    let members = answers
+        .into_iter()
+        .map(|answer| match answer.evaluation.update {
+            Some(Update::Replace(state)) => MemberState::new(Some(state)),
+            _ => MemberState::new(answer.state.as_ref().cloned()),
+        });
+    let state = PolicyState::new(fixed_costs, members.collect());
+    Ok(Some(PolicyUpdate::Replace(state)))
+}

@@ -1,0 +1,135 @@
+//! The text form of limits, in policies and overrides: `SLIDE 60 1m COST 1 SLIDE 90000 1m`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::algorithm::{MAX_RULES, Rule, check_member};
+use crate::syntax::{count, integer, is_option, set_option};
+use crate::{Algorithm, Error, Limit, PolicyLimit, Relocate};
+
+/// One to sixteen limits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules(Box<[Rule]>);
+
+impl Rules {
+    pub(super) fn relocate(&mut self, by: &mut impl Relocate) {
+        by.slice(&mut self.0);
+    }
+
+    /// Reads limits until an argument does not begin one.
+    pub fn parse<'a>(args: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
+        let mut rules = Vec::new();
+        while let Some(algorithm) = peek(args).and_then(Algorithm::from_name) {
+            args.next();
+            rules.push(parse_rule(algorithm, args)?);
+            if rules.len() > MAX_RULES {
+                return Err(Error::LimitCount);
+            }
+        }
+        match peek(args) {
+            Some(_) if rules.is_empty() => return Err(Error::PolicySyntax),
+            Some(arg) if integer(arg).is_some() => return Err(Error::CostInPolicy),
+            _ => {}
+        }
+        Self::new(rules)
+    }
+
+    pub(super) fn new(rules: Vec<Rule>) -> Result<Self, Error> {
+        if (1..=MAX_RULES).contains(&rules.len()) {
+            Ok(Self(rules.into()))
+        } else {
+            Err(Error::LimitCount)
+        }
+    }
+
+    /// The limits one by one.
+    #[must_use]
+    #[inline]
+    pub fn as_slice(&self) -> &[Rule] {
+        &self.0
+    }
+
+    /// The limits as one, and what a call that supplies `cost` charges to it. A single limit that fixes its cost is
+    /// stored like several limits, because that state records the fixed cost.
+    #[inline]
+    pub fn limit(&self, cost: u64) -> Result<(Limit<'_>, u64), Error> {
+        match &*self.0 {
+            [rule] if rule.cost.is_none() => Ok((rule.limit, cost)),
+            rules => Ok((Limit::Policy(PolicyLimit::new(rules)?), cost)),
+        }
+    }
+
+    /// The same limits with every amount multiplied.
+    #[must_use]
+    pub fn scaled(&self, by: crate::Scale) -> Self {
+        let scaled = |rule: &Rule| Rule {
+            limit: rule.limit.scaled(by),
+            cost: rule.cost,
+        };
+        Self(self.0.iter().map(scaled).collect())
+    }
+}
+
+fn peek<'a>(args: &(impl Iterator<Item = &'a [u8]> + Clone)) -> Option<&'a [u8]> {
+    args.clone().next()
+}
+
+fn parse_rule<'a>(
+    algorithm: Algorithm,
+    args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
+) -> Result<Rule, Error> {
+    check_member(algorithm)?;
+    let (mut limit, _) = Limit::parse(algorithm, args)?.into_owned();
+    let mut cost = None;
+    while let Some(arg) = peek(args) {
+        if is_option(arg) {
+            args.next();
+            set_option(&mut limit, arg, args, Error::UnknownOption)?;
+        } else if arg.eq_ignore_ascii_case(b"COST") {
+            args.next();
+            cost = match (cost, count(args.next(), Error::FixedCost)?) {
+                (None, cost @ 1..) => Some(cost),
+                _ => return Err(Error::FixedCost),
+            };
+        } else {
+            break;
+        }
+    }
+    Ok(Rule { limit, cost })
+}
+
+/// Reads exactly one limit.
+impl FromStr for Rule {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_ascii_whitespace().map(str::as_bytes);
+        let rules = Rules::parse(&mut words)?;
+        match (rules.as_slice(), words.next()) {
+            ([rule], None) => Ok(*rule),
+            _ => Err(Error::PolicySyntax),
+        }
+    }
+}
+
+/// The canonical text: `SLIDE 100 1m COST 1`.
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.limit)?;
+        match self.cost {
+            Some(cost) => write!(f, " COST {cost}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The canonical texts, separated by spaces.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, rule) in self.0.iter().enumerate() {
+            let space = if index > 0 { " " } else { "" };
+            write!(f, "{space}{rule}")?;
+        }
+        Ok(())
+    }
+}

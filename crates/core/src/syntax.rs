@@ -1,0 +1,370 @@
+//! The arguments of commands: numbers, durations, specs and options. Bytes in, values or an [`Error`] out.
+
+use bitflags::bitflags;
+
+use crate::units::{self, MAX_COUNT};
+use crate::{Algorithm, Error, Limit};
+
+/// Most limits that one call may check.
+pub const MAX_LIMITS: usize = 128;
+
+/// A limit and what one call charges to it: `SLIDE 100 60 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spec<'a> {
+    /// The limit to check.
+    pub limit: Limit<'a>,
+    /// The units that this call charges.
+    pub cost: u64,
+}
+
+impl<'a> Spec<'a> {
+    /// Reads a spec of one limit: `SLIDE 100 60`, `BUCKET 200 1000 1m 5`.
+    pub fn parse(text: &'a [u8]) -> Result<Self, Error> {
+        let mut words = SpecWords::of(text);
+        let algorithm = words.next().and_then(Algorithm::from_name);
+        Self::parse_of(algorithm.ok_or(Error::UnknownAlgorithm)?, words)
+    }
+
+    /// The words after the algorithm's name: `parameters… [cost] [options…]`.
+    #[inline(always)]
+    fn parse_of(algorithm: Algorithm, mut words: SpecWords<'a>) -> Result<Self, Error> {
+        let mut limit = Limit::parse(algorithm, &mut words)?;
+        let mut word = words.next();
+        let mut cost = 1;
+        if let Some(value) = word.and_then(integer) {
+            cost = units::count(value, Error::Cost)?;
+            word = words.next();
+        } else if let Some(word) = word
+            && !is_option(word)
+        {
+            return Err(not_a_cost(word));
+        }
+        if let Some(word) = word {
+            set_spec_option(&mut limit, word, words)?;
+        }
+        Ok(Self { limit, cost })
+    }
+}
+
+/// What may follow the cost, from `word` on: an option of the limit's algorithm, and nothing else.
+#[inline(never)]
+fn set_spec_option(limit: &mut Limit, word: &[u8], mut words: SpecWords) -> Result<(), Error> {
+    if !limit.algorithm().has_option(word) {
+        return Err(trailing(word));
+    }
+    limit.set_option(word, words.next())?;
+    words.next().map_or(Ok(()), |word| Err(trailing(word)))
+}
+
+#[cold]
+fn not_a_cost(word: &[u8]) -> Error {
+    match CallOptions::default().accept(word) {
+        true => Error::MisplacedOption,
+        false => Error::Cost,
+    }
+}
+
+#[cold]
+fn trailing(word: &[u8]) -> Error {
+    match CallOptions::default().accept(word) {
+        true => Error::MisplacedOption,
+        false => Error::TrailingWords,
+    }
+}
+
+/// The words of a spec, which is one argument. Exactly one space separates two words: if a caller's variable is empty,
+/// its word is empty and rejected, and no other word takes its place.
+#[derive(Clone)]
+struct SpecWords<'a> {
+    rest: Option<&'a [u8]>,
+}
+
+impl<'a> SpecWords<'a> {
+    #[inline(always)]
+    fn of(text: &'a [u8]) -> Self {
+        Self { rest: Some(text) }
+    }
+}
+
+impl<'a> Iterator for SpecWords<'a> {
+    type Item = &'a [u8];
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let rest = self.rest?;
+        let end = rest.iter().position(|&byte| byte == b' ');
+        self.rest = end.map(|end| &rest[end + 1..]);
+        Some(&rest[..end.unwrap_or(rest.len())])
+    }
+}
+
+/// One spec of RL.MULTI or RL.PEEK: what to check on its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeySpec<'a> {
+    /// Evaluate and count, but do not enforce.
+    pub shadow: bool,
+    /// Where the limits come from.
+    pub source: LimitSource<'a>,
+}
+
+/// Where a call's limits come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitSource<'a> {
+    /// The call itself: `SLIDE 100 60 1`.
+    Spec(Spec<'a>),
+    /// A policy: `POLICY name cost`.
+    Policy {
+        /// The policy's name.
+        name: &'a [u8],
+        /// The units that this call charges.
+        cost: u64,
+    },
+}
+
+impl<'a> KeySpec<'a> {
+    /// `[PEEK | FORCE] [SHADOW] spec`, or `… [SHADOW] POLICY name [cost]`. The options in front are stored in `options`.
+    #[inline(always)]
+    fn parse(text: &'a [u8], options: &mut CallOptions) -> Result<Self, Error> {
+        let mut words = SpecWords::of(text);
+        let word = words.next();
+        let mut shadow = false;
+        let algorithm = match word.and_then(Algorithm::from_name) {
+            Some(algorithm) => algorithm,
+            None => {
+                let (algorithm, is_shadow) = prefix(word, &mut words, options)?;
+                shadow = is_shadow;
+                algorithm
+            }
+        };
+        let source = match algorithm {
+            // Only a name: the caller probably passed each word of the spec as an argument of its own.
+            _ if words.rest.is_none() => return Err(Error::UnknownAlgorithm),
+            Algorithm::Policy => LimitSource::Policy {
+                name: words.next().ok_or(Error::PolicyName)?,
+                cost: policy_cost(words)?,
+            },
+            algorithm => LimitSource::Spec(Spec::parse_of(algorithm, words)?),
+        };
+        Ok(Self { shadow, source })
+    }
+}
+
+/// Reads what precedes the name of an algorithm, and that name.
+#[inline(never)]
+fn prefix<'a>(
+    mut word: Option<&'a [u8]>,
+    words: &mut SpecWords<'a>,
+    options: &mut CallOptions,
+) -> Result<(Algorithm, bool), Error> {
+    while word.is_some_and(|word| options.accept(word)) {
+        word = words.next();
+    }
+    let shadow = word.is_some_and(is_shadow);
+    if shadow {
+        word = words.next();
+    }
+    match word.and_then(Algorithm::from_name) {
+        Some(algorithm) => Ok((algorithm, shadow)),
+        None if word.is_some_and(|word| options.accept(word)) => Err(Error::MisplacedOption),
+        None => Err(Error::UnknownAlgorithm),
+    }
+}
+
+/// The words after a policy's name: `[cost]`.
+fn policy_cost(mut words: SpecWords) -> Result<u64, Error> {
+    let cost = match words.next() {
+        None => return Ok(1),
+        Some(word) => integer(word).ok_or_else(|| not_a_cost(word))?,
+    };
+    match words.next() {
+        None => units::count(cost, Error::Cost),
+        Some(word) => Err(trailing(word)),
+    }
+}
+
+fn is_shadow(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"SHADOW")
+}
+
+/// The arguments of RL.CHECK after the policy: `[cost] [PEEK | FORCE]`.
+#[inline(always)]
+pub fn check_args<'a>(args: impl Iterator<Item = &'a [u8]>) -> Result<(u64, CallOptions), Error> {
+    let mut options = CallOptions::default();
+    let mut cost = None;
+    for (index, arg) in args.enumerate() {
+        if !options.accept(arg) {
+            if index > 0 {
+                return Err(Error::UnknownOption);
+            }
+            cost = Some(count(Some(arg), Error::Cost)?);
+        }
+    }
+    Ok((cost.unwrap_or(1), options.consistent()?))
+}
+
+/// Whether a word is an option of any algorithm.
+pub(crate) fn is_option(word: &[u8]) -> bool {
+    Algorithm::ALL
+        .iter()
+        .any(|algorithm| algorithm.has_option(word))
+}
+
+/// Sets an option of the limit's algorithm. A word that is no option at all is the error `otherwise`.
+#[inline(never)]
+pub(crate) fn set_option<'a>(
+    limit: &mut Limit,
+    word: &[u8],
+    words: &mut impl Iterator<Item = &'a [u8]>,
+    otherwise: Error,
+) -> Result<(), Error> {
+    if !is_option(word) {
+        return Err(otherwise);
+    }
+    if !limit.algorithm().has_option(word) {
+        return Err(Error::UnknownOption);
+    }
+    limit.set_option(word, words.next())
+}
+
+bitflags! {
+    /// The options of a call.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct CallOptions: u8 {
+        /// Decide, but charge nothing.
+        const PEEK = 1;
+        /// Charge even past the limit.
+        const FORCE = 1 << 1;
+    }
+}
+
+impl CallOptions {
+    fn accept(&mut self, word: &[u8]) -> bool {
+        let option = if word.eq_ignore_ascii_case(b"PEEK") {
+            Self::PEEK
+        } else if word.eq_ignore_ascii_case(b"FORCE") {
+            Self::FORCE
+        } else {
+            return false;
+        };
+        self.insert(option);
+        true
+    }
+
+    /// PEEK charges nothing and FORCE always charges: one call cannot do both.
+    #[inline(always)]
+    fn consistent(self) -> Result<Self, Error> {
+        if self.contains(Self::PEEK | Self::FORCE) {
+            return Err(Error::ExclusiveOptions);
+        }
+        Ok(self)
+    }
+}
+
+/// The arguments of a one-limit command after its key: `parameters… [cost] [options…]`.
+#[inline(always)]
+pub fn one_limit_args<'a>(
+    algorithm: Algorithm,
+    args: &mut impl Iterator<Item = &'a [u8]>,
+) -> Result<(Spec<'a>, CallOptions), Error> {
+    let mut limit = Limit::parse(algorithm, args)?;
+    let mut options = CallOptions::default();
+    let mut cost = 1;
+    let mut unknown = Error::Cost;
+    let mut arg = args.next();
+    if let Some(value) = arg.and_then(integer) {
+        cost = units::count(value, Error::Cost)?;
+        unknown = Error::UnknownOption;
+        arg = args.next();
+    }
+    while let Some(option) = arg {
+        if !options.accept(option) {
+            set_option(&mut limit, option, args, unknown)?;
+        }
+        unknown = Error::UnknownOption;
+        arg = args.next();
+    }
+    Ok((Spec { limit, cost }, options.consistent()?))
+}
+
+/// The arguments of RL.MULTI: `key spec [key spec …]`, with options at the start of the first spec. Calls `each` with
+/// every key and its position.
+#[inline(always)]
+pub fn multi_args<'a, E: From<Error>>(
+    mut args: impl ExactSizeIterator<Item = &'a [u8]>,
+    mut each: impl FnMut(usize, &'a [u8], KeySpec<'a>) -> Result<(), E>,
+) -> Result<CallOptions, E> {
+    if args.len() == 0 || !args.len().is_multiple_of(2) {
+        return Err(Error::OddArguments.into());
+    }
+    if args.len() > 2 * MAX_LIMITS {
+        return Err(Error::TooManyLimits.into());
+    }
+    let mut of_call = CallOptions::default();
+    let mut position = 0;
+    while let (Some(key), Some(spec)) = (args.next(), args.next()) {
+        let mut options = CallOptions::default();
+        let key_spec = KeySpec::parse(spec, &mut options)?;
+        if !options.is_empty() {
+            if position > 0 {
+                return Err(Error::MisplacedOption.into());
+            }
+            of_call = options.consistent()?;
+        }
+        each(position, key, key_spec)?;
+        position += 2;
+    }
+    Ok(of_call)
+}
+
+/// RL.PEEK's spec, which has no options: the command itself never charges.
+pub fn peek_spec(spec: &[u8]) -> Result<KeySpec<'_>, Error> {
+    let mut options = CallOptions::default();
+    match KeySpec::parse(spec, &mut options) {
+        Err(Error::MisplacedOption) => Err(Error::OptionInPeek),
+        Ok(_) if !options.is_empty() => Err(Error::OptionInPeek),
+        parsed => parsed,
+    }
+}
+
+/// An integer from 0 to [`MAX_COUNT`]; `error` names the argument.
+#[inline]
+pub fn count(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
+    let digits = word.ok_or_else(|| error.if_missing())?;
+    let value = integer(digits).ok_or(error)?;
+    units::count(value, error)
+}
+
+/// A duration in microseconds; `error` names the argument.
+///
+/// A bare integer is seconds; `ms`, `s`, `m`, `h` and `d` are the other units.
+#[inline]
+pub fn duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
+    let word = word.ok_or_else(|| error.if_missing())?;
+    let (digits, unit_ms) = match word {
+        [digits @ .., b'm', b's'] => (digits, 1),
+        [digits @ .., b's'] => (digits, 1000),
+        [digits @ .., b'm'] => (digits, 60 * 1000),
+        [digits @ .., b'h'] => (digits, 60 * 60 * 1000),
+        [digits @ .., b'd'] => (digits, 24 * 60 * 60 * 1000),
+        digits => (digits, 1000),
+    };
+    let ms = integer(digits).and_then(|amount| amount.checked_mul(unit_ms));
+    units::period_us(ms.ok_or(error)?, error)
+}
+
+/// A decimal number as Redis writes it: digits only, no sign, no leading zero.
+#[inline]
+pub(crate) fn integer(digits: &[u8]) -> Option<u64> {
+    // No more digits than MAX_COUNT has, so that nothing below overflows.
+    const MAX_DIGITS: usize = MAX_COUNT.ilog10() as usize + 1;
+    if digits.is_empty() || digits.len() > MAX_DIGITS || (digits[0] == b'0' && digits.len() > 1) {
+        return None;
+    }
+    let (mut value, mut invalid) = (0, 0);
+    for &byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        invalid |= u8::from(digit > 9);
+        value = value * 10 + u64::from(digit);
+    }
+    (invalid == 0).then_some(value)
+}
