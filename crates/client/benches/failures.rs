@@ -2,15 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rl_client::{FailureMode, HOUR, Limit, Limiter};
-use support::{Server, eventually};
+use rl_testkit::{Server, eventually_async};
 use tokio::task::JoinSet;
 
 const ROUNDS: usize = 7;
@@ -46,7 +43,7 @@ async fn measure(fault: Fault) -> Times {
             while !stop.load(Relaxed) {
                 let asked = Instant::now();
                 let key = format!("user:{caller}");
-                limiter
+                let _ = limiter
                     .check(key, Limit::slide(1 << 40, HOUR), 1)
                     .await
                     .unwrap();
@@ -57,7 +54,7 @@ async fn measure(fault: Fault) -> Times {
         });
     }
     tokio::time::sleep(Duration::from_millis(300)).await;
-    eventually("all is well", || limiter.health().ready).await;
+    eventually_async("all is well", || limiter.health().ready).await;
 
     let struck = Instant::now();
     let mut sleeper = None;
@@ -83,7 +80,7 @@ async fn measure(fault: Fault) -> Times {
     tokio::time::sleep(Duration::from_secs(1).saturating_sub(struck.elapsed())).await;
     let away_until = Instant::now();
     match fault {
-        Fault::Down => server.start_again(),
+        Fault::Down => server.start_again_on_same_port(),
         Fault::Stalled => server.resume(),
         Fault::Slow => sleeper.take().unwrap().join().unwrap(),
     }

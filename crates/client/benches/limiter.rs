@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/support.rs"]
 mod support;
 
 use std::future::Future;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use governor::{Quota, RateLimiter};
 use redis::aio::MultiplexedConnection;
 use rl_client::{HOUR, Limit, Limiter, MINUTE, SECOND, Source};
-use support::Server;
+use rl_testkit::Server;
+use support::LimiterOf;
 use tokio::task::JoinSet;
 
 /// Calls in flight at once, for contenders that go to the server.
@@ -156,7 +157,7 @@ async fn main() {
 
     let abuser = Limit::slide(1, HOUR);
     for _ in 0..3 {
-        patient.check("abuser", abuser.clone(), 1).await.unwrap();
+        let _ = patient.check("abuser", abuser.clone(), 1).await.unwrap();
     }
     let denied = patient.check("abuser", abuser.clone(), 1).await.unwrap();
     assert_eq!(denied.source, Source::DenyCache);

@@ -7,7 +7,7 @@
 //! curl -i localhost:8080/search?q=rust -H 'x-api-key: acme' -H 'x-user: alice'
 //! ```
 //!
-//! | route | cost | when the server is away |
+//! | route | cost | when the server is unavailable |
 //! |---|---|---|
 //! | `GET /items` | 1 | open |
 //! | `GET /search` | 5 | a fifth of each limit |
@@ -21,7 +21,7 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusBuilder;
-use rl_client::http::{RateLimitLayer, Rules, ip_key};
+use rl_client::http::{RateLimitLayer, RequestLimits, ip_key};
 use rl_client::{Builder, FailureMode, HOUR, Limit, Limiter, MINUTE, tagged};
 
 const BY_ADDRESS: Limit = Limit::slide(300, MINUTE);
@@ -31,7 +31,7 @@ const LOGINS_BY_ADDRESS: Limit = Limit::slide(20, HOUR);
 const LOGINS_BY_ACCOUNT: Limit = Limit::slide(5, HOUR);
 
 /// The limits of a request: loose by address, wider by API key, narrow by user, all in one call.
-fn limits(request: &Request) -> Rules {
+fn limits(request: &Request) -> RequestLimits {
     let header = |name| {
         request
             .headers()
@@ -48,7 +48,7 @@ fn limits(request: &Request) -> Rules {
         "/items" => (1, FailureMode::Open),
         "/search" => (5, FailureMode::Local { share: 0.2 }),
         "/login" => {
-            return Rules::new()
+            return RequestLimits::new()
                 .limit(
                     "login-address",
                     key("login-ip", &address),
@@ -63,9 +63,9 @@ fn limits(request: &Request) -> Rules {
                 )
                 .on_failure(FailureMode::Closed);
         }
-        _ => return Rules::none(),
+        _ => return RequestLimits::none(),
     };
-    let rules = Rules::new()
+    let rules = RequestLimits::new()
         .limit("address", key("ip", &address), BY_ADDRESS, cost)
         .limit("user", key("user", user), BY_USER, cost)
         .on_failure(mode);

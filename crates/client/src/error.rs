@@ -1,47 +1,47 @@
-//! What can be wrong with a call.
+//! Errors of a limiter.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// Why a check could not be made at all.
 ///
-/// A server that is down, slow or failing over is not an error here: then the [`FailureMode`](crate::FailureMode)
-/// decides. An error means that the call, or the configuration, is wrong and would be wrong again.
+/// An unavailable server is not an error: the [`FailureMode`](crate::FailureMode) then decides. An error means that the
+/// call or the configuration is wrong, and would be wrong again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The keys of one call lie in different slots of the cluster.
+    /// The keys of one call are in different cluster slots.
     #[error(
         "limits checked together must share a cluster slot, but limit {index} does not: give the keys a common hash \
          tag, for example rl_client::tagged(\"u42\", \"search\"), which makes \"{{u42}}:search\""
     )]
     CrossSlot {
-        /// The first limit whose key lies elsewhere than that of limit 0.
+        /// The first limit whose key is in a different slot than that of limit 0.
         index: usize,
     },
 
-    /// There is nothing to check.
+    /// A check without any limit.
     #[error("a check needs at least one limit")]
     NoLimits,
 
-    /// The server refused the call: a number out of range, a key of another type.
+    /// The server rejected the call: a number is out of range, or the key has another type.
     #[error("the server refuses the call: {0}")]
     Rejected(#[source] RedisError),
 
-    /// The server lacks the module, and its Lua scripts cannot do this.
+    /// The server does not have the module, and the Lua scripts do not support this.
     #[error("{0} needs the RL module, which this server has not loaded")]
     NeedsModule(&'static str),
 
-    /// The address or the configuration is wrong.
+    /// The address or the configuration is invalid.
     #[error("wrong configuration: {0}")]
     Config(#[source] RedisError),
 
-    /// The server cannot be reached, or does not answer in time. Only calls that have no failure mode say so.
+    /// The server is unreachable or did not reply in time. Returned only by calls to which no failure mode applies.
     #[error("the server is not available: {0}")]
     Unavailable(#[source] RedisError),
 }
 
-/// Whether an error is the caller's doing; all others are faults, to be met by the failure mode.
-pub(crate) fn is_callers(error: &RedisError) -> bool {
+/// Whether the caller made a mistake. All other errors are server faults, which the failure mode handles.
+pub(crate) fn is_caller_error(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::CrossSlot) => true,
         ErrorKind::Server(ServerErrorKind::ResponseError) => !is_unknown_command(error),
@@ -50,37 +50,37 @@ pub(crate) fn is_callers(error: &RedisError) -> bool {
     }
 }
 
-/// Whether a script would be refused whenever it is called.
-pub(crate) fn is_lasting(error: &RedisError) -> bool {
-    // Redis 6.2 wraps what a command answered to a script into an error without a code.
+/// Whether the same call would fail every time.
+pub(crate) fn is_permanent(error: &RedisError) -> bool {
+    // Redis 6.2 wraps the error of a command called by a script into one without a code.
     let codes = ["OOM", "READONLY", "MISCONF", "NOREPLICAS", "LOADING"];
     let wrapped = |detail: &str| codes.iter().any(|code| detail.contains(code));
     if error.detail().is_some_and(wrapped) {
         return false;
     }
-    is_callers(error)
+    is_caller_error(error)
         || is_unknown_command(error)
         || error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm)
 }
 
-/// Nothing was heard in time.
+/// The error for a missing reply.
 pub(crate) fn timed_out() -> RedisError {
     std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
-/// Whether nothing was heard, rather than a refusal.
-pub(crate) fn is_silence(error: &RedisError) -> bool {
+/// Whether there was no reply at all, as opposed to an error reply.
+pub(crate) fn is_no_reply(error: &RedisError) -> bool {
     error.is_timeout() || error.is_io_error()
 }
 
-/// Whether the server does not know the command, that is, has no module.
+/// Whether the server does not know the command because it does not have the module.
 pub(crate) fn is_unknown_command(error: &RedisError) -> bool {
     error
         .detail()
         .is_some_and(|detail| detail.to_ascii_lowercase().starts_with("unknown command"))
 }
 
-/// The error's text without keys: servers repeat a command that they do not know, arguments and all.
+/// The error's text without keys: servers repeat the arguments of a command that they do not know.
 pub(crate) fn loggable(error: &RedisError) -> String {
     match is_unknown_command(error) {
         true => "the server does not know the command".to_owned(),
@@ -88,12 +88,12 @@ pub(crate) fn loggable(error: &RedisError) -> String {
     }
 }
 
-/// Whether the connection itself is gone, so that every further call on it would fail too.
+/// Whether the connection itself is lost, so that every further call on it would fail too.
 pub(crate) fn is_lost_connection(error: &RedisError) -> bool {
     error.is_connection_dropped() || error.is_connection_refusal() || error.is_unrecoverable_error()
 }
 
-/// The kinds of fault, as metrics name them.
+/// The kind of fault, as used in metrics.
 pub(crate) fn fault_kind(error: &RedisError) -> &'static str {
     if error.is_timeout() {
         "timeout"

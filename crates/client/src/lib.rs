@@ -1,6 +1,7 @@
-//! Rate limits for gateways, enforced by the RL module of Redis and Valkey.
+//! Client for the RL rate-limiting module of Redis and Valkey.
 //!
-//! ```no_run
+#![cfg_attr(feature = "tokio", doc = "```no_run")]
+#![cfg_attr(not(feature = "tokio"), doc = "```ignore")]
 //! use rl_client::{Limit, Limiter, MINUTE};
 //!
 //! # async fn example() -> Result<(), rl_client::Error> {
@@ -11,47 +12,64 @@
 //! # }
 //! ```
 //!
-//! | to … | see |
+//! | task | see |
 //! |---|---|
-//! | call the commands on a connection of yours | [`AsyncRlCommands`], [`RlCommands`], [`RlPipeline`] |
-//! | check limits and have an answer whatever happens to the server | [`Limiter`], [`FailureMode`] |
-//! | serve hot tenants without a call for each request | [`budgets`] |
-//! | protect routes of axum or any tower service | [`http`] |
-//! | say in a file which route goes by which policy | [`routes`] |
-//! | watch it | [`metrics`], [`Limiter::health`] |
+//! | call the commands on your own connection | [`commands`], `AsyncRlCommands`, [`RlCommands`], [`RlPipeline`] |
+//! | get a decision even if the server is unavailable | `Limiter`, `FailureMode` |
+//! | check hot keys without a call to the server each time | `budgets` |
+//! | protect routes of axum, or any tower service | `http` |
+//! | map routes to policies in a file | `http::routes` |
+//! | monitor it | `metrics`, `Limiter::health` |
 //!
 //! # Features
-//! `tower` (default): the HTTP layer. `cluster`, `sentinel`: limiters over a cluster or a primary that Sentinels know. `tls`:
-//! `rediss://` addresses.
+//!
+//! | feature | default | |
+//! |---|---|---|
+//! | `tokio` | yes | the `Limiter` and `AsyncRlCommands`; without it, only the blocking commands |
+//! | `tower` | yes | the HTTP layer |
+//! | `cluster` | yes | limiters on a Redis Cluster |
+//! | `sentinel` | yes | limiters on a primary that Sentinel monitors |
+//! | `tls` | no | `rediss://` addresses |
+//! | `serde` | no | `Serialize` for the replies of RL.STATS, RL.TOP, RL.AUDIT and RL.OVERRIDE |
 
 #![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(missing_docs)]
 
-mod breaker;
-pub mod budgets;
-mod builder;
-mod commands;
-mod connection;
-mod decision;
-mod deny_cache;
+pub mod commands;
+#[cfg(feature = "tokio")]
+mod drivers;
+#[cfg(feature = "tokio")]
+mod engine;
+#[cfg(feature = "tokio")]
 mod error;
 #[cfg(feature = "tower")]
 pub mod http;
 mod key;
 mod limit;
+#[cfg(feature = "tokio")]
 mod limiter;
-mod local;
+#[cfg(feature = "tokio")]
 pub mod metrics;
-mod policies;
-#[cfg(feature = "tower")]
-pub mod routes;
-mod script;
-mod server;
+#[cfg(feature = "tokio")]
+mod scripts;
 
-pub use builder::Builder;
-pub use commands::{AsyncRlCommands, RlCommands, RlPipeline};
-pub use decision::{Decision, MultiDecision, Source};
+/// The redis crate, whose types appear in this crate's API.
+pub use redis;
+
+#[cfg(feature = "tokio")]
+pub use commands::AsyncRlCommands;
+pub use commands::{DecidedBy, Decision, MultiDecision, RlCommands, RlPipeline, Source};
+#[cfg(feature = "tokio")]
+pub use engine::budgets;
+#[cfg(feature = "tokio")]
 pub use error::Error;
 pub use key::tagged;
 pub use limit::{DAY, HOUR, Limit, MINUTE, SECOND};
-pub use limiter::{Backend, FailureMode, Health, Limiter};
+#[cfg(feature = "tokio")]
+pub use limiter::{Backend, Builder, FailureMode, Health, Limiter};
+
+/// Compiles the example in the README.
+#[cfg(all(doctest, feature = "tokio"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

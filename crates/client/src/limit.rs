@@ -1,6 +1,6 @@
-//! Limits as values: what the server is asked to enforce.
+//! Limits as values.
 
-use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,15 +17,15 @@ pub const DAY: Duration = Duration::from_secs(86400);
 
 /// A limit on one key: an algorithm and its numbers.
 ///
-/// Counts go up to 2^53 − 1 and durations from 1 ms to 3650 days; the server refuses what lies outside.
+/// Counts are at most 2^53 − 1, and durations between 1 ms and 3650 days; the server rejects others.
 /// Durations are sent in whole milliseconds, rounded up. A limit of 0 blocks its key.
 ///
 /// ```
 /// use rl_client::{Limit, HOUR, MINUTE};
 ///
-/// const SEARCH: Limit = Limit::bucket(200, 1000, MINUTE); // bursts of 200, then 1000 a minute
+/// const SEARCH: Limit = Limit::bucket(200, 1000, MINUTE); // bursts of 200, then 1000 per minute
 /// assert_eq!(SEARCH.limit(), 200);
-/// assert_eq!(Limit::slide(100, HOUR).to_string(), "SLIDE 100 3600");
+/// assert_eq!(Limit::slide(100, HOUR).to_string(), "SLIDE 100 1h");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -37,18 +37,20 @@ pub enum Limit {
         limit: u64,
         /// The window's length.
         window: Duration,
+        /// Into how many sub-windows the window is split; `None` for the plain estimate.
+        precision: Option<u8>,
     },
-    /// A token bucket: bursts up to `capacity`, then `refill` units per `period`, flowing in evenly.
+    /// A token bucket: bursts up to `capacity`, then `refill` units per `period`, refilled evenly.
     #[non_exhaustive]
     Bucket {
         /// The largest burst.
         capacity: u64,
-        /// Units that flow back in each period.
+        /// Units refilled in each period.
         refill: u64,
         /// The period of the refill.
         period: Duration,
     },
-    /// At most `limit` units in each window of a calendar aligned to the Unix epoch.
+    /// At most `limit` units per fixed window, aligned to the Unix epoch.
     #[non_exhaustive]
     Fixed {
         /// Units per window.
@@ -56,7 +58,7 @@ pub enum Limit {
         /// The window's length.
         window: Duration,
     },
-    /// At most `limit` units in every span of `window`, by a log that the server keeps; memory grows with the limit.
+    /// At most `limit` units in any span of `window`. The server keeps a log, so memory grows with the limit.
     #[non_exhaustive]
     Exact {
         /// Units per window.
@@ -64,7 +66,7 @@ pub enum Limit {
         /// The window's length.
         window: Duration,
     },
-    /// A queue of `capacity` that drains `rate` units per `period`. An allowed call says how long to wait.
+    /// A queue of `capacity` that drains `rate` units per `period`. The decision says how long an allowed call must wait.
     #[non_exhaustive]
     Leak {
         /// The queue's length.
@@ -79,15 +81,15 @@ pub enum Limit {
     Lease {
         /// Units that may be held at once.
         limit: u64,
-        /// After this time a holder that vanished is forgotten.
+        /// A lease that is not renewed ends after this time.
         ttl: Duration,
-        /// Who holds: unique to the task, and the same again to renew.
+        /// Identifies the holder: unique to the task, and the same to renew. RL.MULTI and RL.PEEK allow no spaces in it.
         holder: Arc<str>,
     },
-    /// Whatever the server's policy of this name says at the moment of the call.
+    /// The limits of a policy that is stored on the server.
     #[non_exhaustive]
     Policy {
-        /// As RL.POLICY knows it.
+        /// The name of the policy.
         name: Arc<str>,
     },
 }
@@ -96,7 +98,21 @@ impl Limit {
     /// At most `limit` units per sliding `window`.
     #[must_use]
     pub const fn slide(limit: u64, window: Duration) -> Self {
-        Self::Slide { limit, window }
+        Self::Slide {
+            limit,
+            window,
+            precision: None,
+        }
+    }
+
+    /// Splits the window of a SLIDE limit into `sub_windows` parts: the more there are, the closer the estimate is to an
+    /// exact sliding window. For a limit that must never be exceeded, use EXACT. Other limits are unchanged.
+    #[must_use]
+    pub fn with_precision(mut self, sub_windows: u8) -> Self {
+        if let Self::Slide { precision, .. } = &mut self {
+            *precision = Some(sub_windows);
+        }
+        self
     }
 
     /// Bursts up to `capacity`, then `refill` units per `period`.
@@ -109,13 +125,13 @@ impl Limit {
         }
     }
 
-    /// At most `limit` units in each `window` of the calendar.
+    /// At most `limit` units per fixed `window`, aligned to the Unix epoch.
     #[must_use]
     pub const fn fixed(limit: u64, window: Duration) -> Self {
         Self::Fixed { limit, window }
     }
 
-    /// At most `limit` units in every span of `window`, without approximation.
+    /// At most `limit` units in any span of `window`, without approximation.
     #[must_use]
     pub const fn exact(limit: u64, window: Duration) -> Self {
         Self::Exact { limit, window }
@@ -141,13 +157,13 @@ impl Limit {
         }
     }
 
-    /// The limits that the server keeps under this name, changed there while callers run.
+    /// The limits of a policy that is stored on the server, and may change there at any time.
     #[must_use]
     pub fn policy(name: impl Into<Arc<str>>) -> Self {
         Self::Policy { name: name.into() }
     }
 
-    /// The limit or capacity: what a fresh key has to give; 0 for a policy, of which only the server knows.
+    /// The limit or capacity; 0 for a policy, which only the server knows.
     #[must_use]
     pub const fn limit(&self) -> u64 {
         match *self {
@@ -160,8 +176,8 @@ impl Limit {
         }
     }
 
-    /// The time in which the whole limit comes back: the window, or how long an empty bucket takes to fill. Zero for a
-    /// policy, of which only the server knows.
+    /// The time in which the whole limit becomes available again: the window, or the time an empty bucket takes to fill. Zero for a
+    /// policy, which only the server knows.
     #[must_use]
     pub fn span(&self) -> Duration {
         match *self {
@@ -188,7 +204,7 @@ impl Limit {
         }
     }
 
-    /// The algorithm's name, as commands and specs spell it.
+    /// The algorithm's name in specs.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Slide { .. } => "SLIDE",
@@ -201,7 +217,7 @@ impl Limit {
         }
     }
 
-    /// The command for this limit alone.
+    /// The one-limit command.
     pub(crate) const fn command(&self) -> &'static str {
         match self {
             Self::Slide { .. } => "RL.SLIDE",
@@ -214,13 +230,13 @@ impl Limit {
         }
     }
 
-    /// The words between the name and the cost.
-    pub(crate) fn parameters(&self) -> impl Iterator<Item = Word<'_>> {
-        use Word::{Count, Span, Text};
-        let words = match self {
-            Self::Slide { limit, window }
+    /// The arguments between the name and the cost.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = LimitArg<'_>> {
+        use LimitArg::{Count, Duration, Text};
+        let args = match self {
+            Self::Slide { limit, window, .. }
             | Self::Fixed { limit, window }
-            | Self::Exact { limit, window } => [Some(Count(*limit)), Some(Span(*window)), None],
+            | Self::Exact { limit, window } => [Some(Count(*limit)), Some(Duration(*window)), None],
             Self::Bucket {
                 capacity: units,
                 refill: rate,
@@ -230,70 +246,124 @@ impl Limit {
                 capacity: units,
                 rate,
                 period,
-            } => [Some(Count(*units)), Some(Count(*rate)), Some(Span(*period))],
-            Self::Lease { limit, ttl, holder } => {
-                [Some(Count(*limit)), Some(Span(*ttl)), Some(Text(holder))]
-            }
+            } => [
+                Some(Count(*units)),
+                Some(Count(*rate)),
+                Some(Duration(*period)),
+            ],
+            Self::Lease { limit, ttl, holder } => [
+                Some(Count(*limit)),
+                Some(Duration(*ttl)),
+                Some(Text(holder)),
+            ],
             Self::Policy { name } => [Some(Text(name)), None, None],
         };
-        words.into_iter().flatten()
+        args.into_iter().flatten()
+    }
+
+    /// The value of PRECISION, which follows the cost.
+    pub(crate) const fn precision(&self) -> Option<u8> {
+        match self {
+            Self::Slide { precision, .. } => *precision,
+            _ => None,
+        }
+    }
+
+    /// The spec of a call with this cost: `SLIDE 100 1m 1 PRECISION 4`.
+    pub(crate) const fn with_cost(&self, cost: u64) -> SpecText<'_> {
+        SpecText {
+            limit: self,
+            cost: Some(cost),
+        }
     }
 }
 
-/// As in a command: `SLIDE 100 60`.
-impl std::fmt::Display for Limit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())?;
-        self.parameters()
-            .try_for_each(|word| write!(f, " {}", word.text()))
+/// The text form: `SLIDE 100 1m`.
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SpecText {
+            limit: self,
+            cost: None,
+        }
+        .fmt(f)
     }
 }
 
-/// A spec without its cost: the algorithm's name and its parameters.
+/// A single argument of RL.MULTI or RL.PEEK: a spec without a cost, which costs 1.
 impl ToRedisArgs for Limit {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
-        out.write_arg(self.name().as_bytes());
-        self.parameters()
-            .for_each(|word| word.write_redis_args(out));
-    }
-
-    fn num_of_args(&self) -> usize {
-        1 + self.parameters().count()
+        out.write_arg_fmt(self);
     }
 }
 
-/// One parameter of a limit.
+/// A limit with or without a cost.
+pub(crate) struct SpecText<'a> {
+    limit: &'a Limit,
+    cost: Option<u64>,
+}
+
+impl fmt::Display for SpecText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.limit.name())?;
+        self.limit
+            .parameters()
+            .try_for_each(|arg| write!(f, " {arg}"))?;
+        if let Some(cost) = self.cost {
+            write!(f, " {cost}")?;
+        }
+        match self.limit.precision() {
+            Some(precision) => write!(f, " PRECISION {precision}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One argument of a limit.
 #[derive(Clone, Copy)]
-pub(crate) enum Word<'a> {
+pub(crate) enum LimitArg<'a> {
     Count(u64),
-    Span(Duration),
+    Duration(Duration),
     Text(&'a str),
 }
 
-impl<'a> Word<'a> {
-    pub(crate) fn text(self) -> Cow<'a, str> {
-        match self {
-            Self::Count(count) => count.to_string().into(),
-            Self::Span(span) => match ceil_ms(span) {
-                ms if ms % 1000 == 0 => (ms / 1000).to_string().into(),
-                ms => format!("{ms}ms").into(),
-            },
-            Self::Text(text) => text.into(),
-        }
-    }
-}
-
-impl ToRedisArgs for Word<'_> {
-    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+/// A duration is written in the largest unit that divides it: `1m`, `90s`, `500ms`.
+impl fmt::Display for LimitArg<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] = [
+            (86_400_000, "d"),
+            (3_600_000, "h"),
+            (60_000, "m"),
+            (1000, "s"),
+        ];
         match *self {
-            Self::Count(count) => count.write_redis_args(out),
-            _ => out.write_arg(self.text().as_bytes()),
+            Self::Count(count) => count.fmt(f),
+            Self::Text(text) => f.write_str(text),
+            Self::Duration(duration) => {
+                let ms = ceil_ms(duration);
+                let largest = UNITS
+                    .iter()
+                    .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+                match largest {
+                    Some((unit, name)) => write!(f, "{}{name}", ms / unit),
+                    None => write!(f, "{ms}ms"),
+                }
+            }
         }
     }
 }
 
-pub(crate) fn ceil_ms(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+impl ToRedisArgs for LimitArg<'_> {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        match self {
+            Self::Count(count) => count.write_redis_args(out),
+            Self::Text(text) => out.write_arg(text.as_bytes()),
+            Self::Duration(_) => out.write_arg_fmt(self),
+        }
+    }
+}
+
+pub(crate) fn ceil_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -301,23 +371,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_the_commands() {
+    fn limits_have_the_text_form_of_the_server() {
         let day_and_a_bit = DAY + Duration::from_micros(1);
-        for (limit, words) in [
-            (Limit::slide(100, MINUTE), "SLIDE 100 60"),
-            (Limit::bucket(200, 1000, MINUTE), "BUCKET 200 1000 60"),
+        for (limit, text) in [
+            (Limit::slide(100, MINUTE), "SLIDE 100 1m"),
+            (
+                Limit::slide(100, MINUTE).with_precision(4),
+                "SLIDE 100 1m PRECISION 4",
+            ),
+            (Limit::bucket(200, 1000, MINUTE), "BUCKET 200 1000 1m"),
             (
                 Limit::fixed(5, Duration::from_millis(1500)),
                 "FIXED 5 1500ms",
             ),
             (Limit::exact(5, day_and_a_bit), "EXACT 5 86400001ms"),
-            (Limit::leak(10, 5, SECOND), "LEAK 10 5 1"),
-            (Limit::lease(5, HOUR, "job-7"), "LEASE 5 3600 job-7"),
+            (Limit::leak(10, 5, SECOND), "LEAK 10 5 1s"),
+            (Limit::lease(5, HOUR, "job-7"), "LEASE 5 1h job-7"),
             (Limit::policy("pro"), "POLICY pro"),
         ] {
-            assert_eq!(limit.to_string(), words);
-            assert_eq!(limit.num_of_args(), words.split(' ').count());
+            assert_eq!(limit.to_string(), text);
+            assert_eq!(limit.to_redis_args(), [text.as_bytes()]);
         }
+        let precise = Limit::slide(100, MINUTE).with_precision(4);
+        assert_eq!(
+            precise.with_cost(3).to_string(),
+            "SLIDE 100 1m 3 PRECISION 4"
+        );
     }
 
     #[test]

@@ -1,18 +1,18 @@
-//! What operators watch, through the [`metrics`] facade.
+//! Metrics for operators, through the [`metrics`] facade.
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `rl_checks_total` | counter | `outcome` (allowed, denied), `source` (redis, deny_cache, budget, fail_open, fail_closed, fail_local) |
-//! | `rl_check_duration_seconds` | histogram | checks that went to the server |
-//! | `rl_faults_total` | counter | `kind` (timeout, connection, server) |
-//! | `rl_breaker_open` | gauge | parts of the server that are given up on for now: 0 is good |
-//! | `rl_breaker_transitions_total` | counter | `to` (open, half_open, closed) |
-//! | `rl_budget_units_total` | counter | `fate` (taken, spent, returned) |
-//! | `rl_settled_units_total` | counter | units admitted without the server and charged to it afterwards |
+//! | `rl_client_checks_total` | counter | `outcome` (allowed, denied), `source` (redis, deny_cache, budget, fail_open, fail_closed, fail_local) |
+//! | `rl_client_check_duration_seconds` | histogram | checks that went to the server |
+//! | `rl_client_faults_total` | counter | `kind` (timeout, connection, server) |
+//! | `rl_client_breaker_open` | gauge | slot groups whose breaker is open; 0 is healthy |
+//! | `rl_client_breaker_transitions_total` | counter | `to` (open, half_open, closed) |
+//! | `rl_client_budget_units_total` | counter | `event` (taken, spent, refunded) |
+//! | `rl_client_reconciled_units_total` | counter | units allowed without the server and charged to it afterwards |
 //!
-//! The cache's hit rate is `source="deny_cache"` over all denials; a budget's efficiency is `spent` over `taken`. Keys never
-//! become labels. Install the recorder before building the limiter: handles are made once, so that counting costs
-//! nanoseconds.
+//! The hit rate of the deny cache is `source="deny_cache"` divided by all denials; the efficiency of budgets is `spent`
+//! divided by `taken`. Keys never become labels. Install the recorder before you build the limiter: handles are created
+//! once, so that counting costs nanoseconds.
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
@@ -28,8 +28,8 @@ pub(crate) struct Metrics {
     pub(crate) closed: Counter,
     pub(crate) taken: Counter,
     pub(crate) spent: Counter,
-    pub(crate) returned: Counter,
-    pub(crate) settled: Counter,
+    pub(crate) refunded: Counter,
+    pub(crate) reconciled: Counter,
 }
 
 const SOURCES: [&str; 6] = [
@@ -43,38 +43,49 @@ const SOURCES: [&str; 6] = [
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        metrics::describe_counter!("rl_checks_total", "Checks by outcome and by who decided");
-        metrics::describe_histogram!(
-            "rl_check_duration_seconds",
-            metrics::Unit::Seconds,
-            "Time of checks that went to the server"
-        );
-        metrics::describe_counter!("rl_faults_total", "Calls that the server failed to answer");
-        metrics::describe_gauge!("rl_breaker_open", "Parts of the server given up on for now");
-        metrics::describe_counter!("rl_breaker_transitions_total", "Changes of the breaker");
-        metrics::describe_counter!("rl_budget_units_total", "Units of budgets by their fate");
         metrics::describe_counter!(
-            "rl_settled_units_total",
-            "Units charged to the server after it came back"
+            "rl_client_checks_total",
+            "Checks by outcome and source of the decision"
+        );
+        metrics::describe_histogram!(
+            "rl_client_check_duration_seconds",
+            metrics::Unit::Seconds,
+            "Duration of checks that went to the server"
+        );
+        metrics::describe_counter!(
+            "rl_client_faults_total",
+            "Calls that failed because of the server"
+        );
+        metrics::describe_gauge!(
+            "rl_client_breaker_open",
+            "Slot groups whose breaker is open"
+        );
+        metrics::describe_counter!("rl_client_breaker_transitions_total", "Breaker transitions");
+        metrics::describe_counter!("rl_client_budget_units_total", "Units of budgets by event");
+        metrics::describe_counter!(
+            "rl_client_reconciled_units_total",
+            "Units charged to the server after an outage"
         );
         let checks = |outcome: &'static str| {
             SOURCES
-                .map(|source| counter!("rl_checks_total", "outcome" => outcome, "source" => source))
+                .map(|source| counter!("rl_client_checks_total", "outcome" => outcome, "source" => source))
         };
-        let transition = |to: &'static str| counter!("rl_breaker_transitions_total", "to" => to);
-        let units = |fate: &'static str| counter!("rl_budget_units_total", "fate" => fate);
+        let transition =
+            |to: &'static str| counter!("rl_client_breaker_transitions_total", "to" => to);
+        let units =
+            |event: &'static str| counter!("rl_client_budget_units_total", "event" => event);
         Self {
             allowed: checks("allowed"),
             denied: checks("denied"),
-            duration: histogram!("rl_check_duration_seconds"),
-            breaker_open: gauge!("rl_breaker_open"),
+            duration: histogram!("rl_client_check_duration_seconds"),
+            breaker_open: gauge!("rl_client_breaker_open"),
             opened: transition("open"),
             half_opened: transition("half_open"),
             closed: transition("closed"),
             taken: units("taken"),
             spent: units("spent"),
-            returned: units("returned"),
-            settled: counter!("rl_settled_units_total"),
+            refunded: units("refunded"),
+            reconciled: counter!("rl_client_reconciled_units_total"),
         }
     }
 
@@ -96,8 +107,8 @@ impl Metrics {
         counters[source].increment(1);
     }
 
-    /// Faults are rare enough to be looked up.
+    /// Faults are rare, so the counter is looked up each time.
     pub(crate) fn fault(&self, kind: &'static str) {
-        counter!("rl_faults_total", "kind" => kind).increment(1);
+        counter!("rl_client_faults_total", "kind" => kind).increment(1);
     }
 }

@@ -1,14 +1,12 @@
 //! Budgets: mostly local decisions, and never one admission over.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
 use rl_client::{HOUR, Limit, Limiter, MINUTE, SECOND, Source};
-use support::{CALM, Server, eventually, remaining};
+use rl_testkit::{PATIENCE, Server, eventually_async};
 use tokio::task::JoinSet;
+
+use crate::support::{CALM, LimiterOf, plain_server, remaining};
 
 struct Tally {
     admitted: u64,
@@ -35,7 +33,9 @@ async fn storm(
                     decided: 0,
                     local: 0,
                 };
+                let start = Instant::now();
                 while !enough(tally.decided) {
+                    assert!(start.elapsed() < PATIENCE, "{} decisions", tally.decided);
                     let decision = limiter.check("hot", limit.clone(), cost).await.unwrap();
                     tally.decided += 1;
                     tally.admitted += if decision.allowed { cost } else { 0 };
@@ -73,19 +73,19 @@ async fn twenty_nodes_decide_locally_and_admit_not_one_too_many() {
     );
     assert!(share >= 0.85, "{share}");
     assert!(tally.admitted <= 10_000, "{} admitted", tally.admitted);
-    // Units of others' chunks are missing until they are given back, so a few may go unused here.
+    // Units in the chunks of others are missing until they are refunded, so a few may go unused here.
     assert!(tally.admitted >= 9_500, "{} admitted", tally.admitted);
 }
 
 /// A limit that the calls do not reach: everything passes, and the count is exact once the rest has come back.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_goes_unused_is_given_back() {
+async fn unused_units_are_returned() {
     let server = Server::start();
     let limit = Limit::slide(100_000, HOUR);
     let tally = storm(&server, 5, &limit, 2, |decided| decided >= 300).await;
     assert_eq!(tally.admitted, tally.decided * 2);
     assert!(tally.local as f64 / tally.decided as f64 > 0.85);
-    eventually("the rest is given back", || {
+    eventually_async("the rest is refunded", || {
         remaining(&server, "hot", "SLIDE 100000 3600") == 100_000 - tally.admitted
     })
     .await;
@@ -207,11 +207,11 @@ async fn no_bucket_is_overdrawn() {
 
 /// A server that stalls with a refund under way must not credit it to a window that it does not belong to.
 #[tokio::test]
-async fn a_late_refund_is_not_taken() {
+async fn a_late_refund_is_not_sent() {
     let server = Server::start();
     let limiter = server.limiter().build().await.unwrap().budgeted();
     let limit = Limit::slide(1000, 2 * SECOND);
-    // The purse fills: chunks double while they are used up at once.
+    // Chunks double while they are used up quickly.
     for _ in 0..40 {
         assert!(
             limiter
@@ -229,7 +229,7 @@ async fn a_late_refund_is_not_taken() {
     let full = other.check("hot", limit.clone(), 0).await.unwrap();
     // All 40, and the rest of the chunk, are in the previous window; nothing may have been taken off the current one.
     assert!(full.allowed);
-    let taken: Vec<redis::Value> = server.run("RL.PEEK", &["hot", "SLIDE", "1000", "2", "0"]);
+    let taken: Vec<redis::Value> = server.run("RL.PEEK", &["hot", "SLIDE 1000 2 0"]);
     assert!(!taken.is_empty());
     assert_eq!(server.calls("rl.refund"), 0, "too late");
 }
@@ -243,7 +243,7 @@ async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
         .build()
         .unwrap();
     let url = server.url();
-    // A runtime of its own that ends at once: nothing is given back.
+    // A runtime of its own that ends immediately: nothing is refunded.
     let node = std::thread::spawn(move || {
         runtime.block_on(async {
             let limiter = Limiter::builder(url)
@@ -253,7 +253,7 @@ async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
                 .unwrap()
                 .budgeted();
             for _ in 0..20 {
-                limiter
+                let _ = limiter
                     .check("hot", Limit::fixed(1000, SECOND), 1)
                     .await
                     .unwrap();
@@ -263,7 +263,7 @@ async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
     });
     node.join().unwrap();
     let survivor = server.limiter().build().await.unwrap();
-    eventually("the window moves on", || {
+    eventually_async("the window moves on", || {
         remaining(&server, "hot", "FIXED 1000 1") == 1000
     })
     .await;
@@ -271,7 +271,7 @@ async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
 }
 
 #[tokio::test]
-async fn budgets_are_given_back_before_a_shutdown() {
+async fn budgets_are_returned_before_a_shutdown() {
     let server = Server::start();
     let limiter = server
         .limiter()
@@ -282,19 +282,19 @@ async fn budgets_are_given_back_before_a_shutdown() {
         .budgeted();
     let limit = Limit::slide(10_000, HOUR);
     for _ in 0..20 {
-        limiter.check("hot", limit.clone(), 1).await.unwrap();
+        let _ = limiter.check("hot", limit.clone(), 1).await.unwrap();
     }
     assert!(
         remaining(&server, "hot", "SLIDE 10000 3600") < 9_980,
         "something is held"
     );
-    limiter.give_back_budgets().await;
+    limiter.refund_budgets().await;
     assert_eq!(remaining(&server, "hot", "SLIDE 10000 3600"), 9_980);
     assert!(limiter.check("hot", limit, 1).await.unwrap().allowed);
 }
 
 #[tokio::test]
-async fn limits_without_budgets_work_all_the_same() {
+async fn limits_without_budgets_still_work() {
     let server = Server::start();
     let limiter = server.limiter().build().await.unwrap().budgeted();
     for (key, limit) in [
@@ -310,7 +310,7 @@ async fn limits_without_budgets_work_all_the_same() {
             );
         }
     }
-    let lua = Server::bare(&[]);
+    let lua = plain_server();
     let limiter = lua.limiter().build().await.unwrap().budgeted();
     for _ in 0..5 {
         let decision = limiter.check("k", Limit::slide(5, HOUR), 1).await.unwrap();

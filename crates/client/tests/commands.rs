@@ -1,18 +1,19 @@
 //! The typed commands: async, blocking, pipelined.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::Duration;
 
-use rl_client::{
-    AsyncRlCommands, Decision, HOUR, Limit, MINUTE, MultiDecision, RlCommands, RlPipeline,
+use rl_client::commands::{
+    self, CallOptions, FieldValue, NewOverride, OverrideAction, PolicyDefinition, PolicyRule, Spec,
+    TopBy,
 };
-use support::Server;
+use rl_client::{
+    AsyncRlCommands, DecidedBy, Decision, HOUR, Limit, MINUTE, MultiDecision, RlCommands,
+    RlPipeline,
+};
+use rl_testkit::Server;
 
 #[tokio::test]
-async fn every_command_on_an_async_connection() {
+async fn every_command_works_on_an_async_connection() {
     let server = Server::start();
     let mut con = server
         .client()
@@ -86,7 +87,7 @@ async fn every_command_on_an_async_connection() {
 }
 
 #[test]
-fn the_same_on_a_blocking_connection_and_in_a_pipeline() {
+fn every_command_works_on_a_blocking_connection_and_in_a_pipeline() {
     let server = Server::start();
     let mut con = server.connect();
     assert_eq!(con.rl_slide("k", 10, MINUTE, 3).unwrap().remaining, 7);
@@ -117,7 +118,126 @@ fn keys_are_any_bytes_and_errors_are_the_servers() {
     );
     let error = con.rl_slide("k", 10, Duration::ZERO, 1).unwrap_err();
     assert!(error.to_string().contains("window must be"), "{error}");
-    con.rl_slide("k", 10, MINUTE, 1).unwrap();
+    let _ = con.rl_slide("k", 10, MINUTE, 1).unwrap();
     let error = con.rl_bucket("k", 10, 10, MINUTE, 1).unwrap_err();
     assert_eq!(error.code(), Some("WRONGTYPE"));
+}
+
+#[test]
+fn options_and_precision() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let precise = Limit::slide(10, MINUTE).with_precision(4);
+    assert_eq!(con.rl_limit("p", &precise, 3).unwrap().remaining, 7);
+    assert_eq!(con.rl_peek("p", &precise, 1).unwrap().remaining, 6);
+    let inspection = con.rl_inspect("p").unwrap().unwrap();
+    assert!(
+        inspection
+            .fields
+            .contains(&("precision".to_owned(), FieldValue::Number(4))),
+        "{inspection:?}"
+    );
+
+    let limit = Limit::slide(10, MINUTE);
+    let mut with = |cost, options| con.rl_limit_with("o", &limit, cost, options).unwrap();
+    assert_eq!(with(4, CallOptions::PEEK).remaining, 6);
+    assert_eq!(with(4, CallOptions::default()).remaining, 6);
+    assert_eq!(with(9, CallOptions::FORCE).remaining, 0);
+    assert!(!with(1, CallOptions::PEEK).allowed);
+
+    let specs = [
+        ("{m}:a", Spec::new(Limit::slide(10, MINUTE), 4)),
+        ("{m}:b", Spec::new(Limit::fixed(1, HOUR), 2).shadow()),
+    ];
+    let mut multi = |options| con.rl_multi_with(&specs, options).unwrap();
+    let peeked = multi(CallOptions::PEEK);
+    assert!(peeked.allowed, "a SHADOW limit denies nothing");
+    assert_eq!(multi(CallOptions::default()).limits[0].remaining, 6);
+    assert_eq!(multi(CallOptions::FORCE).limits[0].remaining, 2);
+}
+
+#[test]
+fn policies_and_overrides() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let mut policy = PolicyDefinition::new([
+        PolicyRule::with_cost(Limit::slide(60, MINUTE), 1),
+        PolicyRule::new(Limit::slide(90_000, MINUTE).with_precision(10)),
+    ]);
+    policy.note = "requests and tokens".to_owned();
+    con.rl_policy_set("llm", &policy).unwrap();
+    assert_eq!(con.rl_policy_get("llm").unwrap().as_ref(), Some(&policy));
+    assert_eq!(con.rl_policy_get("other").unwrap(), None);
+    assert_eq!(con.rl_policy_list(None).unwrap(), ["llm"]);
+    assert!(con.rl_policy_list(Some("x")).unwrap().is_empty());
+    let dump = con.rl_policy_dump().unwrap();
+    assert!(con.rl_policy_del("llm").unwrap());
+    assert!(!con.rl_policy_del("llm").unwrap());
+    assert_eq!(con.rl_policy_load(&dump).unwrap(), 1);
+    assert_eq!(con.rl_policy_get("llm").unwrap(), Some(policy));
+
+    let decision = con.rl_check("k", "llm", 80_000).unwrap();
+    assert_eq!(decision.decided_by, DecidedBy::Limit(0));
+    let peeked = con.rl_check_with("k", "llm", 20_000, CallOptions::PEEK);
+    assert_eq!(peeked.unwrap().denied_by(), Some(DecidedBy::Limit(1)));
+
+    let action = OverrideAction::Limits(vec![PolicyRule::new(Limit::slide(7, HOUR))]);
+    let new = NewOverride::new(action.clone())
+        .expires_in(HOUR)
+        .note("a note");
+    con.rl_override_set("k", "llm", &new).unwrap();
+    let records = con.rl_override_get("k").unwrap();
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].action.parse(), Ok(action));
+    assert_eq!((&*records[0].policy, &*records[0].note), ("llm", "a note"));
+    assert!(records[0].expires_in_ms.is_some_and(|ms| ms <= 3_600_000));
+    con.rl_override_set("k", "llm", &NewOverride::new(OverrideAction::Block))
+        .unwrap();
+    let blocked = con.rl_check("k", "llm", 1).unwrap();
+    assert_eq!(blocked.denied_by(), Some(DecidedBy::Override));
+    assert_eq!(con.rl_override_get("k").unwrap()[0].expires_in_ms, None);
+    assert!(con.rl_override_del("k", "llm").unwrap());
+    assert!(!con.rl_override_del("k", "llm").unwrap());
+}
+
+#[test]
+fn observability() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let policy = PolicyDefinition::new([PolicyRule::new(Limit::slide(2, HOUR))]);
+    con.rl_policy_set("free", &policy).unwrap();
+    for allowed in [true, true, false] {
+        assert_eq!(con.rl_check("k", "free", 1).unwrap().allowed, allowed);
+    }
+    con.rl_refund("k", 1).unwrap();
+    let node = con.rl_stats().unwrap();
+    assert_eq!((node.total.allowed, node.total.denied), (2, 1));
+    assert_eq!((node.total.checks(), node.total.refunded), (3, Some(1)));
+    let policy = con.rl_policy_stats("free").unwrap();
+    assert_eq!(policy.total.denied, 1);
+
+    for by in [TopBy::Checks, TopBy::Denials] {
+        let top = con.rl_top(5, by).unwrap();
+        assert_eq!((&*top[0].key, top[0].checks, top[0].denials), ("k", 3, 1));
+    }
+    assert_eq!(con.rl_audit_len().unwrap(), 1);
+    let denial = &con.rl_audit(10).unwrap()[0];
+    assert_eq!((&*denial.key, &*denial.policy), ("k", "free"));
+    assert_eq!((&*denial.denied_by, denial.index), ("SLIDE 2 1h", Some(0)));
+    con.rl_audit_reset().unwrap();
+    assert_eq!(con.rl_audit_len().unwrap(), 0);
+
+    assert_eq!(con.rl_inspect("nobody").unwrap(), None);
+    assert!(con.rl_lease("jobs", 5, MINUTE, "a", 2).unwrap().allowed);
+    let leases = con.rl_inspect("jobs").unwrap().unwrap();
+    assert_eq!(leases.algorithm, "LEASE");
+    let Some((_, FieldValue::List(leases))) =
+        leases.fields.iter().find(|(name, _)| name == "leases")
+    else {
+        panic!("{leases:?}")
+    };
+    assert!(matches!(&leases[..], [FieldValue::Fields(_)]), "{leases:?}");
+    let wrong = commands::load("k2", 4_102_444_800_000, "\x01").query(&mut con);
+    let error = wrong.unwrap_err().to_string();
+    assert!(error.contains("damaged"), "{error}");
 }

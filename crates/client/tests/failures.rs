@@ -1,16 +1,14 @@
 //! Servers that die, stall, slow down and come back, under load.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rl_client::{Backend, Builder, FailureMode, HOUR, Limit, Limiter, SECOND, Source};
+use rl_testkit::{PATIENCE, Server, eventually_async, free_port};
 use rstest::rstest;
-use support::{Server, eventually, remaining};
+
+use crate::support::{CALM, LimiterOf, plain_server, remaining};
 
 const LOCAL: FailureMode = FailureMode::Local { share: 0.2 };
 
@@ -33,7 +31,7 @@ impl Fault {
 
     fn heal(self, server: &mut Server) {
         match self {
-            Self::Kill => server.start_again(),
+            Self::Kill => server.start_again_on_same_port(),
             Self::Pause => server.resume(),
         }
     }
@@ -43,7 +41,7 @@ impl Fault {
 fn limiter(server: &Server) -> Builder {
     Limiter::builder(server.url())
         .timeout(Duration::from_millis(50))
-        .breaker_pauses(Duration::from_millis(20), Duration::from_millis(200))
+        .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
 }
 
 /// Calls without pause, from the side: how many, and the slowest.
@@ -62,9 +60,11 @@ impl Load {
             let (limiter, stop, calls) = (limiter.clone(), Arc::clone(&stop), Arc::clone(&calls));
             tasks.spawn(async move {
                 let mut slowest = Duration::ZERO;
+                let begin = Instant::now();
                 while !stop.load(Relaxed) {
+                    assert!(begin.elapsed() < PATIENCE, "nobody stops the load");
                     let start = Instant::now();
-                    limiter
+                    let _ = limiter
                         .check("load", Limit::slide(1 << 40, HOUR), 1)
                         .await
                         .unwrap();
@@ -99,7 +99,7 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
     let load = Load::start(&limiter);
     let struck = Instant::now();
     fault.strike(&mut server);
-    eventually("the breaker opens", || !limiter.health().ready).await;
+    eventually_async("the breaker opens", || !limiter.health().ready).await;
     println!("{fault:?}: noticed after {:?}", struck.elapsed());
     assert!(limiter.health().down_for.is_some());
 
@@ -131,7 +131,7 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
 
     let healed = Instant::now();
     fault.heal(&mut server);
-    eventually("the breaker closes", || limiter.health().ready).await;
+    eventually_async("the breaker closes", || limiter.health().ready).await;
     println!("{fault:?}: back after {:?}", healed.elapsed());
     let (calls, slowest) = load.stop().await;
     assert!(calls > 0);
@@ -143,7 +143,7 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
 
     // What was admitted meanwhile counts now. Calls that timed out may have reached a paused server as well.
     let left = |key| remaining(&server, key, "SLIDE 100 3600");
-    eventually("accounts are settled", || {
+    eventually_async("accounts are settled", || {
         left("local") <= 80 && left("open") <= 50
     })
     .await;
@@ -158,12 +158,12 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
 /// Whatever a node admitted alone, a key is at most full afterwards.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
-async fn settling_charges_at_most_the_limit(
+async fn reconciling_charges_at_most_the_limit(
     #[values(Backend::Module, Backend::Lua)] backend: Backend,
 ) {
     let mut server = match backend {
         Backend::Module => Server::start(),
-        _ => Server::bare(&[]),
+        _ => plain_server(),
     };
     let mut nodes = Vec::new();
     for _ in 0..10 {
@@ -182,8 +182,8 @@ async fn settling_charges_at_most_the_limit(
             assert!(node.check("k", limit(), 1).await.unwrap().allowed);
         }
     }
-    server.start_again();
-    eventually("all are back", || {
+    server.start_again_on_same_port();
+    eventually_async("all are back", || {
         nodes.iter().all(|node| node.health().ready)
     })
     .await;
@@ -195,7 +195,7 @@ async fn settling_charges_at_most_the_limit(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slow_server_is_noticed_and_a_fast_one_again() {
+async fn a_server_that_slows_down_and_recovers_is_noticed() {
     let server = Server::with(&["enable-debug-command", "yes"]);
     let limiter = limiter(&server)
         .on_failure(FailureMode::Closed)
@@ -217,7 +217,7 @@ async fn a_slow_server_is_noticed_and_a_fast_one_again() {
             }
         }
     });
-    eventually("slowness opens the breaker", || !limiter.health().ready).await;
+    eventually_async("slowness opens the breaker", || !limiter.health().ready).await;
     let during = Instant::now();
     let refused = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     assert!(during.elapsed() < Duration::from_secs(2));
@@ -225,7 +225,7 @@ async fn a_slow_server_is_noticed_and_a_fast_one_again() {
     tokio::task::spawn_blocking(|| sleeper.join().unwrap())
         .await
         .unwrap();
-    eventually("speed closes it", || limiter.health().ready).await;
+    eventually_async("speed closes it", || limiter.health().ready).await;
     let (calls, slowest) = load.stop().await;
     assert!(calls > 10 && slowest < Duration::from_secs(5));
     let again = limiter
@@ -236,7 +236,7 @@ async fn a_slow_server_is_noticed_and_a_fast_one_again() {
 }
 
 #[tokio::test]
-async fn the_deadline_holds_while_nothing_answers() {
+async fn the_timeout_holds_while_the_server_is_silent() {
     let server = Server::start();
     let limiter = Limiter::builder(server.url())
         .on_failure(FailureMode::Closed)
@@ -258,7 +258,7 @@ async fn the_deadline_holds_while_nothing_answers() {
 
 /// Too few failures to open the breaker: what they let pass is charged all the same.
 #[tokio::test]
-async fn single_failures_are_settled_too() {
+async fn single_failures_are_reconciled_too() {
     let server = Server::start();
     let limiter = limiter(&server)
         .connect_timeout(Duration::from_millis(500))
@@ -279,7 +279,7 @@ async fn single_failures_are_settled_too() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     server.resume();
     // Charged, and counted by the server when it woke: twice is too much, but never too little.
-    eventually("accounts are settled", || {
+    eventually_async("accounts are settled", || {
         remaining(&server, "k", "SLIDE 100 3600") == 94
     })
     .await;
@@ -294,8 +294,8 @@ async fn a_limiter_can_start_before_its_server() {
     assert!(!limiter.health().ready);
     let early = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     assert_eq!(early.source, Source::FailLocal);
-    server.start_again();
-    eventually("it finds its server", || limiter.health().ready).await;
+    server.start_again_on_same_port();
+    eventually_async("it finds its server", || limiter.health().ready).await;
     let later = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     assert_eq!(later.source, Source::Redis);
     assert_eq!(later.remaining, 8, "the early one was charged");
@@ -307,10 +307,10 @@ async fn a_server_that_comes_back_without_the_module_is_used_by_lua() {
     let limiter = limiter(&server).build().await.unwrap();
     assert_eq!(limiter.health().backend, Some(Backend::Module));
     server.kill();
-    limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
-    server.without_module();
-    server.start_again();
-    eventually("it is back", || limiter.health().ready).await;
+    let _ = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
+    server.remove_config("loadmodule");
+    server.start_again_on_same_port();
+    eventually_async("it is back", || limiter.health().ready).await;
     assert_eq!(limiter.health().backend, Some(Backend::Lua));
     let decision = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     assert_eq!((decision.source, decision.remaining), (Source::Redis, 8));
@@ -325,7 +325,7 @@ async fn a_server_that_refuses_writes_is_a_fault() {
         .build()
         .await
         .unwrap();
-    let nowhere = support::free_port().to_string();
+    let nowhere = free_port().to_string();
     let _: () = server.run("REPLICAOF", &["127.0.0.1", &nowhere]);
     for _ in 0..10 {
         let decision = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
@@ -333,7 +333,7 @@ async fn a_server_that_refuses_writes_is_a_fault() {
     }
     assert!(!limiter.health().ready);
     let _: () = server.run("REPLICAOF", &["NO", "ONE"]);
-    eventually("it takes writes again", || limiter.health().ready).await;
+    eventually_async("it takes writes again", || limiter.health().ready).await;
     assert!(
         limiter
             .check("k", Limit::slide(10, HOUR), 1)
@@ -345,13 +345,13 @@ async fn a_server_that_refuses_writes_is_a_fault() {
 
 /// Readiness is known without a single call.
 #[tokio::test]
-async fn an_idle_node_notices_too() {
+async fn an_idle_limiter_notices_a_lost_server() {
     let mut server = Server::start();
     let limiter = limiter(&server).build().await.unwrap();
     server.kill();
-    eventually("the loss is noticed", || !limiter.health().ready).await;
-    server.start_again();
-    eventually("the return is noticed", || limiter.health().ready).await;
+    eventually_async("the loss is noticed", || !limiter.health().ready).await;
+    server.start_again_on_same_port();
+    eventually_async("the return is noticed", || limiter.health().ready).await;
 }
 
 /// Units that the server granted before it went away may still be spent.
@@ -359,7 +359,7 @@ async fn an_idle_node_notices_too() {
 async fn a_budget_outlives_its_server() {
     let mut server = Server::start();
     let limiter = limiter(&server)
-        .timeout(support::CALM)
+        .timeout(CALM)
         .budgets(100, 10 * SECOND)
         .on_failure(FailureMode::Closed)
         .build()
@@ -368,13 +368,15 @@ async fn a_budget_outlives_its_server() {
         .budgeted();
     let limit = || Limit::slide(100_000, HOUR);
     for _ in 0..100 {
-        limiter.check("hot", limit(), 1).await.unwrap();
+        let _ = limiter.check("hot", limit(), 1).await.unwrap();
     }
     server.kill();
     let next = limiter.check("hot", limit(), 1).await.unwrap();
     assert!(next.allowed && next.source == Source::Budget);
     let mut last = next;
+    let start = Instant::now();
     while last.allowed {
+        assert!(start.elapsed() < PATIENCE, "budgets do not end");
         last = limiter.check("hot", limit(), 1).await.unwrap();
     }
     assert_eq!(last.source, Source::FailClosed);

@@ -1,22 +1,20 @@
 //! The HTTP layer, through a real listener.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::routing::get;
 use reqwest::{Response, StatusCode};
-use rl_client::http::{RateLimitLayer, Rules};
+use rl_client::http::{RateLimitLayer, RequestLimits};
 use rl_client::{FailureMode, HOUR, Limit, Limiter, MINUTE};
+use rl_testkit::{Server, eventually_async};
 use serde_json::{Value, json};
-use support::{Server, eventually};
+
+use crate::support::LimiterOf;
 
 /// `x-user` is limited to 3 a minute, searches cost 2; `/status` is free, `/login` strict, `/open` open.
-fn rules(request: &Request) -> Rules {
+fn rules(request: &Request) -> RequestLimits {
     let header = |name| {
         request
             .headers()
@@ -30,7 +28,7 @@ fn rules(request: &Request) -> Rules {
         "/huge" => 99,
         _ => 1,
     };
-    let rules = Rules::new()
+    let rules = RequestLimits::new()
         .limit(
             "user",
             format!("{{{user}}}:minute"),
@@ -46,7 +44,7 @@ fn rules(request: &Request) -> Rules {
     match request.uri().path() {
         "/login" => rules.on_failure(FailureMode::Closed),
         "/open" => rules.on_failure(FailureMode::Open),
-        "/wrong" => Rules::new().limit("wrong", "k", Limit::slide(3, Duration::ZERO), 1),
+        "/wrong" => RequestLimits::new().limit("wrong", "k", Limit::slide(3, Duration::ZERO), 1),
         _ => rules,
     }
 }
@@ -87,7 +85,7 @@ fn header(response: &Response, name: &str) -> String {
 }
 
 #[tokio::test]
-async fn allowed_and_denied() {
+async fn responses_have_the_headers_of_the_decision() {
     let server = Server::start();
     let gateway = Gateway::start(server.limiter().build().await.unwrap()).await;
 
@@ -179,8 +177,8 @@ async fn without_a_server_each_route_keeps_its_mode() {
         StatusCode::TOO_MANY_REQUESTS
     );
 
-    server.start_again();
-    eventually("the server is back", || limiter.health().ready).await;
+    server.start_again_on_same_port();
+    eventually_async("the server is back", || limiter.health().ready).await;
     assert_eq!(
         gateway.get("/login", "alice").await.status(),
         StatusCode::OK

@@ -1,26 +1,26 @@
 //! What a limiter promises while the server is well: the same on the module and on Lua.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionManager;
-use rl_client::{Backend, Builder, DAY, Error, HOUR, Limit, Limiter, MINUTE, SECOND, Source};
+use rl_client::{
+    Backend, Builder, DAY, DecidedBy, Error, HOUR, Limit, Limiter, MINUTE, SECOND, Source,
+};
+use rl_testkit::{Server, eventually_async, free_port};
 use rstest::rstest;
-use support::{Server, eventually};
+
+use crate::support::{CALM, LimiterOf, plain_server};
 
 fn start(backend: Backend) -> Server {
     match backend {
         Backend::Module => Server::start(),
-        _ => Server::bare(&[]),
+        _ => plain_server(),
     }
 }
 
 #[rstest]
 #[tokio::test]
-async fn the_back_end_is_found(#[values(Backend::Module, Backend::Lua)] backend: Backend) {
+async fn the_backend_is_detected(#[values(Backend::Module, Backend::Lua)] backend: Backend) {
     let server = start(backend);
     let limiter = server.limiter().build().await.unwrap();
     let health = limiter.health();
@@ -34,7 +34,7 @@ async fn the_back_end_is_found(#[values(Backend::Module, Backend::Lua)] backend:
 #[case::bucket(Limit::bucket(10, 1, HOUR))]
 #[case::fixed(Limit::fixed(10, DAY))]
 #[tokio::test]
-async fn a_limit_admits_just_so_much(
+async fn a_limit_allows_exactly_its_count(
     #[case] limit: Limit,
     #[values(Backend::Module, Backend::Lua)] backend: Backend,
 ) {
@@ -47,7 +47,7 @@ async fn a_limit_admits_just_so_much(
         assert_eq!(decision.source, Source::Redis);
     }
     let denied = limiter.check("k", limit.clone(), 1).await.unwrap();
-    assert!(!denied.allowed && denied.denied_by() == Some(0));
+    assert!(!denied.allowed && denied.denied_by() == Some(DecidedBy::Limit(0)));
     assert!(denied.retry_after > Some(SECOND) && denied.reset_after > SECOND);
     let free = limiter.check("k", limit.clone(), 0).await.unwrap();
     assert!(free.allowed && free.remaining == 0);
@@ -84,7 +84,7 @@ async fn a_limit_admits_just_so_much(
 #[case::bucket(Limit::bucket(10, 7, SECOND), 10, 3)]
 #[case::fixed(Limit::fixed(10, SECOND), 10, 1)]
 #[tokio::test]
-async fn the_wait_is_true(
+async fn the_reported_wait_is_exact(
     #[case] limit: Limit,
     #[case] first: u64,
     #[case] second: u64,
@@ -98,7 +98,7 @@ async fn the_wait_is_true(
         .await
         .unwrap();
     for _ in 0..3 {
-        limiter.check("k", limit.clone(), first).await.unwrap();
+        let _ = limiter.check("k", limit.clone(), first).await.unwrap();
         let denied = limiter.check("k", limit.clone(), second).await.unwrap();
         // The calendar's window may end between the two calls.
         if denied.allowed && matches!(limit, Limit::Fixed { .. }) {
@@ -115,7 +115,7 @@ async fn the_wait_is_true(
 
 #[rstest]
 #[tokio::test]
-async fn usage_fades_over_the_next_window(
+async fn usage_decays_over_the_next_window(
     #[values(Backend::Module, Backend::Lua)] backend: Backend,
 ) {
     let server = start(backend);
@@ -172,8 +172,8 @@ async fn several_limits_are_all_spent_or_none(
     let first = limiter.check_all(both(5)).await.unwrap();
     assert!(first.allowed && first.denied_by().is_none());
     assert_eq!(
-        (first.index, first.limit, first.remaining),
-        (2, 20, 15),
+        (first.decided_by.index(), first.limit, first.remaining),
+        (Some(2), 20, 15),
         "the fewest calls left"
     );
     for _ in 0..3 {
@@ -181,7 +181,7 @@ async fn several_limits_are_all_spent_or_none(
     }
     let denied = limiter.check_all(both(5)).await.unwrap();
     assert!(!denied.allowed);
-    assert_eq!(denied.denied_by(), Some(2));
+    assert_eq!(denied.denied_by(), Some(DecidedBy::Limit(2)));
     assert_eq!(
         limiter
             .peek("{u42}:ip", ip.clone(), 0)
@@ -214,7 +214,7 @@ async fn limits_change_with_the_next_call(
     let server = start(backend);
     let limiter = server.limiter().build().await.unwrap();
     let check = |limit| limiter.check("k", limit, 1);
-    limiter
+    let _ = limiter
         .check("k", Limit::slide(10, HOUR), 10)
         .await
         .unwrap();
@@ -282,7 +282,7 @@ async fn wrong_calls_are_errors(#[values(Backend::Module, Backend::Lua)] backend
             "{limit}: {answer:?}"
         );
     }
-    limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
+    let _ = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     let wrong = limiter
         .check("k", Limit::fixed(10, HOUR), 1)
         .await
@@ -301,7 +301,7 @@ async fn wrong_calls_are_errors(#[values(Backend::Module, Backend::Lua)] backend
 
 #[rstest]
 #[tokio::test]
-async fn keys_expire(#[values(Backend::Module, Backend::Lua)] backend: Backend) {
+async fn keys_expire_after_their_window(#[values(Backend::Module, Backend::Lua)] backend: Backend) {
     let server = start(backend);
     let limiter = server.limiter().build().await.unwrap();
     let short = Duration::from_millis(50);
@@ -312,14 +312,14 @@ async fn keys_expire(#[values(Backend::Module, Backend::Lua)] backend: Backend) 
     ] {
         assert!(limiter.check(key, limit, 1).await.unwrap().allowed);
     }
-    eventually("the keys are gone", || {
+    eventually_async("the keys are gone", || {
         server.run::<i64>("DBSIZE", &[]) == 0
     })
     .await;
 }
 
 #[tokio::test]
-async fn leases_end() {
+async fn leases_end_after_their_ttl() {
     let server = Server::start();
     let limiter = server.limiter().build().await.unwrap();
     let lease = |holder: &str| Limit::lease(2, MINUTE, holder);
@@ -334,8 +334,8 @@ async fn leases_end() {
 }
 
 #[tokio::test]
-async fn lua_says_what_it_cannot_do() {
-    let server = Server::bare(&[]);
+async fn the_lua_backend_reports_what_it_lacks() {
+    let server = plain_server();
     let limiter = server.limiter().build().await.unwrap();
     for limit in [
         Limit::exact(1, HOUR),
@@ -374,7 +374,7 @@ async fn two_hundred_nodes_admit_exactly_the_limit() {
 }
 
 #[tokio::test]
-async fn an_abuser_costs_the_server_a_handful_of_calls() {
+async fn an_abusive_client_costs_the_server_few_calls() {
     let server = Server::start();
     let limiter = server.limiter().build().await.unwrap();
     let limit = Limit::slide(10, MINUTE);
@@ -399,7 +399,7 @@ async fn an_abuser_costs_the_server_a_handful_of_calls() {
 }
 
 #[tokio::test]
-async fn what_is_remembered_is_the_denials_own_wait() {
+async fn the_deny_cache_remembers_a_denial_for_its_own_wait() {
     let server = Server::start();
     let limiter = server
         .limiter()
@@ -420,7 +420,7 @@ async fn what_is_remembered_is_the_denials_own_wait() {
     let after = limiter.check("k", limit.clone(), 5).await.unwrap();
     assert!(after.allowed, "{after:?}");
     // In a call for several limits, the one that is known to deny denies for all.
-    limiter.check("k", limit.clone(), 5).await.unwrap();
+    let _ = limiter.check("k", limit.clone(), 5).await.unwrap();
     let both = [("other", Limit::slide(5, HOUR), 1), ("k", limit.clone(), 9)];
     let known = limiter.check_all(both.clone()).await.unwrap();
     let known = if known.source == Source::Redis {
@@ -430,16 +430,16 @@ async fn what_is_remembered_is_the_denials_own_wait() {
     };
     assert_eq!(
         (known.source, known.denied_by()),
-        (Source::DenyCache, Some(1))
+        (Source::DenyCache, Some(DecidedBy::Limit(1)))
     );
 }
 
 #[tokio::test]
-async fn a_connection_of_the_users() {
+async fn a_limiter_works_on_a_connection_of_the_user() {
     let server = Server::start();
     let manager = ConnectionManager::new(server.client()).await.unwrap();
     let limiter = Builder::connection(manager)
-        .timeout(support::CALM)
+        .timeout(CALM)
         .build()
         .await
         .unwrap();
@@ -454,12 +454,12 @@ async fn a_connection_of_the_users() {
 }
 
 #[tokio::test]
-async fn wrong_addresses() {
+async fn wrong_addresses_are_errors() {
     assert!(matches!(
         Limiter::builder("nonsense").build().await,
         Err(Error::Config(_))
     ));
-    let nobody = format!("redis://127.0.0.1:{}/", support::free_port());
+    let nobody = format!("redis://127.0.0.1:{}/", free_port());
     assert!(matches!(
         Limiter::builder(nobody).build().await,
         Err(Error::Unavailable(_))

@@ -1,43 +1,43 @@
 //! What operators watch.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rl_client::{FailureMode, HOUR, Limit};
-use support::{Server, eventually};
+use rl_testkit::{Server, eventually_async};
 
-/// One recorder for a process, so one test.
+use crate::support::LimiterOf;
+
 #[tokio::test]
 async fn everything_is_counted_and_no_key_is_a_label() {
-    let handle = PrometheusBuilder::new().install_recorder().unwrap();
+    // Other tests run in this process, on other threads. All tasks of this one run on its own thread.
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _guard = metrics::set_default_local_recorder(&recorder);
     let mut server = Server::start();
     let limiter = server
         .limiter()
-        .breaker_pauses(Duration::from_millis(10), Duration::from_millis(100))
+        .breaker_backoff(Duration::from_millis(10), Duration::from_millis(100))
         .build()
         .await
         .unwrap();
     let limit = || Limit::slide(100, HOUR);
-    limiter.check("secret-key", limit(), 100).await.unwrap();
-    limiter.check("secret-key", limit(), 1).await.unwrap();
-    limiter.check("secret-key", limit(), 1).await.unwrap();
+    let _ = limiter.check("secret-key", limit(), 100).await.unwrap();
+    let _ = limiter.check("secret-key", limit(), 1).await.unwrap();
+    let _ = limiter.check("secret-key", limit(), 1).await.unwrap();
     let budgeted = limiter.budgeted();
     for _ in 0..50 {
-        budgeted
+        let _ = budgeted
             .check("secret-hot", Limit::slide(10_000, HOUR), 1)
             .await
             .unwrap();
     }
     let seen = |line: &str| handle.render().lines().any(|have| have == line);
-    eventually("the rest of the budget is given back", || {
+    eventually_async("the rest of the budget is refunded", || {
         handle
             .render()
-            .contains(r#"rl_budget_units_total{fate="returned"}"#)
-            && !seen(r#"rl_budget_units_total{fate="returned"} 0"#)
+            .contains(r#"rl_client_budget_units_total{event="refunded"}"#)
+            && !seen(r#"rl_client_budget_units_total{event="refunded"} 0"#)
     })
     .await;
     server.kill();
@@ -46,27 +46,27 @@ async fn everything_is_counted_and_no_key_is_a_label() {
         FailureMode::Closed,
         FailureMode::default(),
     ] {
-        limiter
+        let _ = limiter
             .on_failure(mode)
             .check("secret-key2", limit(), 1)
             .await
             .unwrap();
     }
-    assert!(seen("rl_breaker_open 1"));
-    server.start_again();
-    eventually("the breaker closes", || limiter.health().ready).await;
-    eventually("it shows", || seen("rl_breaker_open 0")).await;
+    assert!(seen("rl_client_breaker_open 1"));
+    server.start_again_on_same_port();
+    eventually_async("the breaker closes", || limiter.health().ready).await;
+    eventually_async("it shows", || seen("rl_client_breaker_open 0")).await;
 
     let page = handle.render();
     for line in [
-        r#"rl_checks_total{outcome="denied",source="redis"} 1"#,
-        r#"rl_checks_total{outcome="denied",source="deny_cache"} 1"#,
-        r#"rl_checks_total{outcome="allowed",source="fail_open"} 1"#,
-        r#"rl_checks_total{outcome="denied",source="fail_closed"} 1"#,
-        r#"rl_checks_total{outcome="allowed",source="fail_local"} 1"#,
-        r#"rl_breaker_transitions_total{to="open"} 1"#,
-        r#"rl_breaker_transitions_total{to="closed"} 1"#,
-        r#"rl_budget_units_total{fate="spent"} 50"#,
+        r#"rl_client_checks_total{outcome="denied",source="redis"} 1"#,
+        r#"rl_client_checks_total{outcome="denied",source="deny_cache"} 1"#,
+        r#"rl_client_checks_total{outcome="allowed",source="fail_open"} 1"#,
+        r#"rl_client_checks_total{outcome="denied",source="fail_closed"} 1"#,
+        r#"rl_client_checks_total{outcome="allowed",source="fail_local"} 1"#,
+        r#"rl_client_breaker_transitions_total{to="open"} 1"#,
+        r#"rl_client_breaker_transitions_total{to="closed"} 1"#,
+        r#"rl_client_budget_units_total{event="spent"} 50"#,
     ] {
         assert!(
             page.lines().any(|have| have == line),
@@ -74,10 +74,10 @@ async fn everything_is_counted_and_no_key_is_a_label() {
         );
     }
     for name in [
-        "rl_check_duration_seconds",
-        r#"rl_faults_total{kind="connection"}"#,
-        "rl_settled_units_total",
-        r#"fate="taken""#,
+        "rl_client_check_duration_seconds",
+        r#"rl_client_faults_total{kind="connection"}"#,
+        "rl_client_reconciled_units_total",
+        r#"event="taken""#,
     ] {
         assert!(page.contains(name), "no {name} in\n{page}");
     }

@@ -1,13 +1,12 @@
 //! Limits by name: the server's policies through the limiter, with the server there and away.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::Duration;
 
-use rl_client::{Error, FailureMode, HOUR, Limit, Limiter, RlCommands, Source, tagged};
-use support::{Server, eventually, remaining};
+use rl_client::commands::{NewOverride, OverrideAction};
+use rl_client::{DecidedBy, Error, FailureMode, HOUR, Limit, Limiter, RlCommands, Source, tagged};
+use rl_testkit::{PATIENCE, Server, eventually_async};
+
+use crate::support::{LimiterOf, plain_server, remaining};
 
 fn set(server: &Server, name: &str, limits: &str) {
     let mut args = vec!["SET", name];
@@ -25,10 +24,13 @@ async fn a_policy_is_checked_by_name_and_a_change_holds_at_the_next_call() {
     for left in [2, 1, 0] {
         let decision = check().await;
         assert!(decision.allowed);
-        assert_eq!((decision.remaining, decision.index), (left, 0));
+        assert_eq!(
+            (decision.remaining, decision.decided_by),
+            (left, DecidedBy::Limit(0))
+        );
     }
     let denied = check().await;
-    assert_eq!(denied.denied_by(), Some(0));
+    assert_eq!(denied.denied_by(), Some(DecidedBy::Limit(0)));
     assert!(denied.retry_after.unwrap() > Duration::from_secs(60));
 
     set(&server, "pro", "SLIDE 50 1h SLIDE 4 1d");
@@ -40,9 +42,28 @@ async fn a_policy_is_checked_by_name_and_a_change_holds_at_the_next_call() {
     assert_eq!(raised.source, Source::Redis);
     assert_eq!(
         check().await.denied_by(),
-        Some(1),
+        Some(DecidedBy::Limit(1)),
         "which limit of the policy"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_override_decides_in_place_of_a_limit() {
+    let server = Server::start();
+    set(&server, "pro", "SLIDE 3 1h");
+    let limiter = server.limiter().build().await.unwrap();
+    let mut con = server.connect();
+    for (action, allowed) in [
+        (OverrideAction::Block, false),
+        (OverrideAction::Allow, true),
+    ] {
+        con.rl_override_set("u1", "pro", &NewOverride::new(action))
+            .unwrap();
+        let decision = limiter.check_policy("u1", "pro", 1).await.unwrap();
+        assert_eq!(decision.allowed, allowed);
+        assert_eq!(decision.decided_by, DecidedBy::Override);
+        assert_eq!(decision.decided_by.index(), None);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -74,7 +95,7 @@ async fn policies_and_limits_are_checked_together() {
         limiter.check_all(limits).await.unwrap()
     };
     assert!(both(4).await.allowed);
-    assert_eq!(both(2).await.denied_by(), Some(1));
+    assert_eq!(both(2).await.denied_by(), Some(DecidedBy::Limit(1)));
     assert_eq!(
         remaining(&server, "{u1}:all", "SLIDE 100 3600"),
         99,
@@ -94,15 +115,18 @@ async fn policies_and_limits_are_checked_together() {
 }
 
 #[test]
-fn commands_speak_policies() {
+fn typed_commands_cover_policies() {
     let server = Server::start();
     set(&server, "pro", "SLIDE 60 1m COST 1 SLIDE 1000 1h");
     let mut con = server.connect();
     let decision = con.rl_check("u1", "pro", 400).unwrap();
     assert!(decision.allowed);
-    assert_eq!((decision.limit, decision.index), (60, 0));
+    assert_eq!(
+        (decision.limit, decision.decided_by),
+        (60, DecidedBy::Limit(0))
+    );
     let denied = con.rl_check("u1", "pro", 700).unwrap();
-    assert_eq!((denied.allowed, denied.index), (false, 1));
+    assert_eq!(denied.denied_by(), Some(DecidedBy::Limit(1)));
     assert!(
         con.rl_force("u1", &Limit::policy("pro"), 700)
             .unwrap()
@@ -112,18 +136,18 @@ fn commands_speak_policies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_the_server_a_share_of_the_policy_as_last_heard_is_admitted_and_charged_later() {
+async fn without_a_server_a_share_of_the_last_known_policy_is_allowed_and_charged_later() {
     let server = Server::start();
     set(&server, "pro", "SLIDE 100 1h SLIDE 1000 1d");
     let limiter = Limiter::builder(server.url())
         .timeout(Duration::from_millis(100))
-        .breaker_pauses(Duration::from_millis(20), Duration::from_millis(200))
+        .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
         .build()
         .await
         .unwrap()
         .on_failure(FailureMode::Local { share: 0.2 });
     assert!(limiter.check_policy("u1", "pro", 1).await.unwrap().allowed);
-    eventually("the policy is asked about", || {
+    eventually_async("the policy is asked about", || {
         server.calls("rl.policy") >= 2
     })
     .await;
@@ -131,8 +155,10 @@ async fn without_the_server_a_share_of_the_policy_as_last_heard_is_admitted_and_
     tokio::time::sleep(Duration::from_millis(200)).await;
 
     server.pause();
+    let start = std::time::Instant::now();
     while limiter.health().ready {
-        limiter.check_policy("probe", "pro", 1).await.unwrap();
+        assert!(start.elapsed() < PATIENCE, "the server counts as ready");
+        let _ = limiter.check_policy("probe", "pro", 1).await.unwrap();
     }
     let mut admitted = 0;
     for _ in 0..200 {
@@ -147,8 +173,8 @@ async fn without_the_server_a_share_of_the_policy_as_last_heard_is_admitted_and_
     assert!(open.check_policy("u3", "pro", 1).await.unwrap().allowed);
 
     server.resume();
-    eventually("the breaker closes", || limiter.health().ready).await;
-    eventually("the server hears of it", || {
+    eventually_async("the breaker closes", || limiter.health().ready).await;
+    eventually_async("the server hears of it", || {
         remaining(&server, "u2", "POLICY pro") == 80
     })
     .await;
@@ -156,7 +182,7 @@ async fn without_the_server_a_share_of_the_policy_as_last_heard_is_admitted_and_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_without_the_module_say_what_is_missing() {
-    let server = Server::bare(&[]);
+    let server = plain_server();
     let limiter = server.limiter().build().await.unwrap();
     match limiter.check_policy("u1", "pro", 1).await {
         Err(Error::NeedsModule(what)) => assert_eq!(what, "Limit::policy"),

@@ -1,9 +1,5 @@
 //! Routes to policies from a file, through a real listener: costs, failure modes, changes while running.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,10 +8,10 @@ use axum::Router;
 use axum::extract::Request;
 use axum::routing::any;
 use reqwest::{Method, StatusCode};
-use rl_client::http::{RateLimitLayer, Rules};
-use rl_client::routes::{Routes, RoutesError};
+use rl_client::http::routes::{Routes, RoutesError};
+use rl_client::http::{RateLimitLayer, RequestLimits};
 use rl_client::{FailureMode, Limiter};
-use support::Server;
+use rl_testkit::Server;
 
 const FILE: &str = r#"{
   "routes": [
@@ -57,8 +53,8 @@ impl Gateway {
                 .get("x-user")
                 .and_then(|user| user.to_str().ok())
             {
-                Some(user) => of_request.rules(request, user),
-                None => Rules::none(),
+                Some(user) => of_request.limits(request, user),
+                None => RequestLimits::none(),
             }
         });
         let app = Router::new()
@@ -99,7 +95,7 @@ const OK: StatusCode = StatusCode::OK;
 const DENIED: StatusCode = StatusCode::TOO_MANY_REQUESTS;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_route_goes_by_its_policies_and_cost() {
+async fn each_route_uses_its_policies_and_cost() {
     let gateway = Gateway::start("routes").await;
     for _ in 0..9 {
         assert_eq!(gateway.get("/healthz", "a").await, OK);
@@ -142,7 +138,7 @@ async fn each_route_fails_in_its_own_way() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
+async fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
     let gateway = Gateway::start("changes").await;
     assert_eq!(gateway.send(Method::POST, "/login", "a").await.status(), OK);
     assert_eq!(
@@ -183,7 +179,7 @@ async fn a_changed_file_is_taken_over_and_a_bad_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_bad_file_at_the_start_is_an_error() {
+async fn an_invalid_file_at_the_start_is_an_error() {
     match Routes::watch("/does/not/exist.json") {
         Err(error @ RoutesError::File { .. }) => {
             assert!(error.to_string().contains("/does/not/exist.json"));

@@ -1,59 +1,20 @@
 //! Clusters and Sentinels.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod support;
-
 use std::time::Duration;
 
 use rl_client::{Builder, Error, FailureMode, HOUR, Limit, Source, tagged};
-use support::{CALM, Server, eventually, redis_cli};
+use rl_testkit::{Cluster, PATIENCE, Sentinel, Server, eventually_async};
 
-struct Cluster {
-    nodes: Vec<Server>,
-}
+use crate::support::CALM;
 
-impl Cluster {
-    async fn start() -> Self {
-        let config = [
-            "cluster-enabled",
-            "yes",
-            "cluster-node-timeout",
-            "2000",
-            // One shard's failure is not the others'.
-            "cluster-require-full-coverage",
-            "no",
-        ];
-        let nodes: Vec<Server> = (0..3).map(|_| Server::with(&config)).collect();
-        let addresses: Vec<String> = nodes
-            .iter()
-            .map(|node| format!("127.0.0.1:{}", node.port))
-            .collect();
-        let mut args = vec!["--cluster", "create", "--cluster-yes"];
-        args.splice(2..2, addresses.iter().map(String::as_str));
-        let output = redis_cli(&args);
-        assert!(output.contains("All 16384 slots covered"), "{output}");
-        let cluster = Self { nodes };
-        eventually("every node sees the cluster", || {
-            let ok = |node: &Server| {
-                node.run::<String>("CLUSTER", &["INFO"])
-                    .contains("cluster_state:ok")
-            };
-            cluster.nodes.iter().all(ok)
-        })
-        .await;
-        cluster
-    }
-
-    fn limiter(&self) -> Builder {
-        Builder::cluster(self.nodes.iter().map(Server::url)).connect_timeout(CALM)
-    }
+fn limiter_of(cluster: &Cluster) -> Builder {
+    Builder::cluster(cluster.nodes.iter().map(Server::url)).connect_timeout(CALM)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cluster() {
-    let mut cluster = Cluster::start().await;
-    let limiter = cluster.limiter().timeout(CALM).build().await.unwrap();
+async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
+    let mut cluster = Cluster::start();
+    let limiter = limiter_of(&cluster).timeout(CALM).build().await.unwrap();
     let limit = || Limit::slide(10, HOUR);
 
     // Keys everywhere.
@@ -95,8 +56,7 @@ async fn a_cluster() {
     }
 
     // One shard dies: its keys are decided by the failure mode, the others by their shards.
-    let brisk = cluster
-        .limiter()
+    let brisk = limiter_of(&cluster)
         .timeout(Duration::from_millis(100))
         .breaker_failures(2)
         .on_failure(FailureMode::Closed)
@@ -114,8 +74,8 @@ async fn a_cluster() {
         sources[&Source::Redis] >= 20 && sources[&Source::FailClosed] >= 10,
         "{sources:?}"
     );
-    cluster.nodes[1].start_again();
-    eventually("every part is back", || brisk.health().ready).await;
+    cluster.nodes[1].start_again_on_same_port();
+    eventually_async("every part is back", || brisk.health().ready).await;
     let mut redis = 0;
     for n in 0..100 {
         let decision = brisk.check(format!("later{n}"), limit(), 1).await.unwrap();
@@ -130,8 +90,8 @@ fn holds(node: &Server, key: &str) -> bool {
 
 /// A node that goes silent keeps its connections open: nothing tells the client that it is gone.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
-    let cluster = Cluster::start().await;
+async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
+    let cluster = Cluster::start();
     let silent = &cluster.nodes[0];
     let replica = Server::with(&[
         "cluster-enabled",
@@ -142,14 +102,14 @@ async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
         "0",
     ]);
     let id: String = silent.run("CLUSTER", &["MYID"]);
-    let port = silent.port.to_string();
+    let port = silent.port().to_string();
     let _: () = replica.run("CLUSTER", &["MEET", "127.0.0.1", &port]);
-    eventually("they have met", || {
+    eventually_async("they have met", || {
         let followed = replica.try_run::<()>("CLUSTER", &["REPLICATE", &id]);
         followed.is_ok()
     })
     .await;
-    eventually("all know the replica", || {
+    eventually_async("all know the replica", || {
         let mut nodes = cluster.nodes.iter().chain([&replica]);
         nodes.all(|node| {
             let known: String = node.run("CLUSTER", &["NODES"]);
@@ -158,11 +118,10 @@ async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
         })
     })
     .await;
-    let limiter = cluster
-        .limiter()
+    let limiter = limiter_of(&cluster)
         .connect_timeout(Duration::from_millis(500))
         .timeout(Duration::from_millis(200))
-        .breaker_pauses(Duration::from_millis(20), Duration::from_millis(200))
+        .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
         .on_failure(FailureMode::Closed)
         .build()
         .await
@@ -171,7 +130,7 @@ async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
     let mut keys = (0..).map(|n| format!("k{n}"));
     let key = keys.find(|key| holds(silent, key)).unwrap();
     assert!(limiter.check(&key, limit(), 4).await.unwrap().allowed);
-    eventually("the replica has it too", || {
+    eventually_async("the replica has it too", || {
         replica
             .run::<String>("INFO", &["keyspace"])
             .contains("keys=1")
@@ -179,7 +138,9 @@ async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
     .await;
 
     silent.pause();
+    let start = std::time::Instant::now();
     while limiter.health().ready {
+        assert!(start.elapsed() < PATIENCE, "the server counts as ready");
         let during = limiter.check(&key, limit(), 1).await.unwrap();
         assert_eq!(during.source, Source::FailClosed);
     }
@@ -189,13 +150,18 @@ async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
         keys.filter(|key| holds(&cluster.nodes[1], key) || holds(&cluster.nodes[2], key));
     let elsewhere: Vec<String> = elsewhere.take(20).collect();
     let (mut served, mut calls) = (0, 0);
+    let start = std::time::Instant::now();
     while !limiter.health().ready {
+        assert!(
+            start.elapsed() < PATIENCE,
+            "the server does not count as ready"
+        );
         for key in &elsewhere {
             let decision = limiter.check(key, Limit::slide(1 << 40, HOUR), 1).await;
             served += u64::from(decision.unwrap().source == Source::Redis);
             calls += 1;
         }
-        let down = limiter.health().parts_down;
+        let down = limiter.health().slot_groups_down;
         assert!(down <= 22, "a third of 64 parts, at most: {down}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -209,48 +175,27 @@ async fn a_silent_node_of_a_cluster_is_given_up_for_its_replica() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_failover_by_sentinel() {
-    let mut primary = Server::start();
-    let replica = Server::with(&["repl-diskless-sync-delay", "0"]);
-    let port = primary.port.to_string();
-    let _: () = replica.run("REPLICAOF", &["127.0.0.1", &port]);
-    eventually("the replica is in sync", || {
-        replica
-            .run::<String>("INFO", &["replication"])
-            .contains("master_link_status:up")
-    })
-    .await;
-    let sentinel = Sentinel::start(primary.port);
-    eventually("the sentinel knows the replica", || {
-        redis_cli(&[
-            "-p",
-            &sentinel.port.to_string(),
-            "SENTINEL",
-            "REPLICAS",
-            "main",
-        ])
-        .contains(&replica.port.to_string())
-    })
-    .await;
+async fn a_failover_by_sentinel_keeps_usage() {
+    let (mut primary, replica) = (Server::start(), Server::start());
+    replica.follow(&primary);
+    let sentinel = Sentinel::start(&primary, &replica);
 
-    let url = format!("redis://127.0.0.1:{}/", sentinel.port);
-    let limiter = Builder::sentinel([url], "main")
+    let limiter = Builder::sentinel([sentinel.url()], "main")
         .timeout(Duration::from_millis(200))
-        .breaker_pauses(Duration::from_millis(50), Duration::from_millis(500))
+        .breaker_backoff(Duration::from_millis(50), Duration::from_millis(500))
         .on_failure(FailureMode::Closed)
         .build()
         .await
         .unwrap();
     let limit = || Limit::slide(10, HOUR);
     assert!(limiter.check("k", limit(), 4).await.unwrap().allowed);
-    let sync: i64 = primary.run("WAIT", &["1", "5000"]);
-    assert_eq!(sync, 1);
+    primary.wait_for(&replica);
 
     primary.kill();
     let killed = std::time::Instant::now();
     let during = limiter.check("k", limit(), 1).await.unwrap();
     assert_eq!(during.source, Source::FailClosed);
-    eventually("the replica takes over", || limiter.health().ready).await;
+    eventually_async("the replica takes over", || limiter.health().ready).await;
     println!("failed over after {:?}", killed.elapsed());
     let after = limiter.check("k", limit(), 1).await.unwrap();
     assert_eq!(
@@ -258,53 +203,4 @@ async fn a_failover_by_sentinel() {
         (Source::Redis, 5),
         "usage came along"
     );
-}
-
-/// A Sentinel of its own, with a file that it rewrites as it learns.
-struct Sentinel {
-    child: std::process::Child,
-    port: u16,
-    dir: std::path::PathBuf,
-}
-
-impl Sentinel {
-    fn start(primary: u16) -> Self {
-        for _ in 0..5 {
-            let port = support::free_port();
-            let dir = std::env::temp_dir()
-                .join(format!("rl-client-sentinel-{}-{port}", std::process::id()));
-            std::fs::create_dir_all(&dir).unwrap();
-            let file = dir.join("sentinel.conf");
-            let config = format!(
-                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor main 127.0.0.1 {primary} 1\n\
-                 sentinel down-after-milliseconds main 500\nsentinel failover-timeout main 5000\n",
-                dir.display()
-            );
-            std::fs::write(&file, config).unwrap();
-            let server = std::env::var("REDIS_SERVER").unwrap_or_else(|_| "redis-server".into());
-            let child = std::process::Command::new(server)
-                .arg(&file)
-                .arg("--sentinel")
-                .stdout(std::process::Stdio::null())
-                .spawn()
-                .unwrap();
-            let sentinel = Self { child, port, dir };
-            for _ in 0..400 {
-                let port = port.to_string();
-                if redis_cli(&["-p", &port, "SENTINEL", "CKQUORUM", "main"]).starts_with("OK") {
-                    return sentinel;
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
-        }
-        panic!("the sentinel does not come up");
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
 }

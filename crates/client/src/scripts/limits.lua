@@ -1,8 +1,8 @@
--- SLIDE, BUCKET and FIXED for servers without the module: every limit is evaluated, then all are spent or none.
+-- SLIDE, BUCKET and FIXED for servers without the module: all limits are evaluated, then all of them are charged or none.
 --
--- KEYS  one for each limit
--- ARGV  CHECK | PEEK | FORCE | SETTLE, then for each limit: algorithm, limit, refill, window (ms), cost
--- reply as of RL.MULTI
+-- KEYS  one per limit
+-- ARGV  CHECK | PEEK | FORCE | RECONCILE, then for each limit: algorithm, limit, refill, window (ms), cost
+-- reply as in RL.MULTI
 --
 -- Numbers are doubles, exact as long as limit x window stays below 2^53.
 
@@ -17,8 +17,8 @@ local function pack(...)
   return table.concat(words, ':')
 end
 
--- Each algorithm answers a table: the units in use, and functions of what is then decided.
--- `wait(room)`: time until no more than `room` is in use. `after(cost)`: value to store and time until it is void.
+-- Each algorithm returns a table: the units in use, and two functions.
+-- `wait(room)`: time until no more than `room` is in use. `after(cost)`: the value to store, and the time until it no longer matters.
 local algorithms = {}
 
 function algorithms.SLIDE(stored, limit, _, window)
@@ -53,7 +53,7 @@ function algorithms.SLIDE(stored, limit, _, window)
   }
 end
 
--- Debt is counted in 1/period of a token, so that a millisecond brings back a whole number of parts.
+-- Debt is counted in 1/period of a token, so that each millisecond refills a whole number of these.
 function algorithms.BUCKET(stored, limit, refill, period)
   local stamp, span, debt = now, period, 0
   if stored then stamp, span, debt = unpack(stored) end
@@ -107,15 +107,15 @@ for i, key in ipairs(KEYS) do
   if not within(limit, 0) then return redis.error_reply('ERR limit must be an integer between 0 and 2^53-1') end
   if not within(refill, 1) then return redis.error_reply('ERR refill must be an integer between 1 and 2^53-1') end
   if not within(window, 1) or window > 315360000000 then
-    return redis.error_reply('ERR window must be a duration between 1ms and 3650d')
+    return redis.error_reply('ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)')
   end
   if not within(cost, 0) then return redis.error_reply('ERR cost must be an integer between 0 and 2^53-1') end
 
   local stored, wrong = load(key, algorithm)
   if wrong then return redis.error_reply(wrong) end
   local state = algorithms[algorithm](stored, limit, refill, window)
-  if mode == 'SETTLE' then cost = math.max(0, math.min(cost, limit - state.used)) end
-  local forced = mode == 'FORCE' or mode == 'SETTLE'
+  if mode == 'RECONCILE' then cost = math.max(0, math.min(cost, limit - state.used)) end
+  local forced = mode == 'FORCE' or mode == 'RECONCILE'
   local allowed = forced or state.used + cost <= limit
   local retry = 0
   if not allowed then retry = cost > limit and -1 or state.wait(limit - cost) end
@@ -130,11 +130,11 @@ local replies = {}
 for i, d in ipairs(decided) do
   local spent = d.allowed and all_allowed and d.cost or 0
   local value, void_in = d.state.after(spent)
-  -- A denial stores nothing, but for a clock that stepped back: else every call would begin the wait anew.
+  -- A denial stores nothing, unless the clock has stepped back: otherwise every call would restart the wait.
   if mode ~= 'PEEK' and d.cost > 0 and void_in > 0 and (all_allowed or d.state.stepped) then
     redis.call('SET', d.key, value, 'PX', string.format('%.0f', void_in))
   end
-  -- A limit that allows by itself reports what it would have left, unless another denied.
+  -- A limit that allows the call reports what is left after it, unless another limit denied it.
   replies[i] = {d.allowed and 1 or 0, d.limit, math.max(0, d.limit - d.state.used - spent), d.retry, void_in}
 end
 return {all_allowed and 1 or 0, longest, replies}

@@ -1,5 +1,5 @@
-//! Which route goes by which policy, at what cost, and what happens when the server is away: one JSON file, read again
-//! when it changes.
+//! Routes in a JSON file: which policies apply, at what cost, and what happens when the server is unavailable. The file is
+//! read again when it changes.
 //!
 //! ```json
 //! {
@@ -12,29 +12,29 @@
 //! }
 //! ```
 //!
-//! | field | meaning | without it |
+//! | field | meaning | default |
 //! |---|---|---|
-//! | `path` | as it stands; `{name}` is any one segment, a `*` at the end whatever follows | – |
+//! | `path` | a literal path; `{name}` matches any one segment, a `*` at the end matches the rest | – |
 //! | `method` | `GET`, `POST`, … | any |
-//! | `policies` | names known to the server; all must allow, or nothing is spent. None: the route is free | – |
-//! | `cost` | what a request takes | 1 |
-//! | `failure` | `"open"`, `"closed"` or `{"local": share}` | as the limiter was built |
+//! | `policies` | policies on the server; all of them must allow the request, or none is charged. An empty list: no limits | – |
+//! | `cost` | the cost of a request | 1 |
+//! | `failure` | `"open"`, `"closed"` or `{"local": share}` | the limiter's own failure mode |
 //!
-//! The first route that fits is taken; a request that fits none is free. What the policies allow is not in the file but
-//! on the server (RL.POLICY), and changes there at once for all.
+//! The first matching route applies; a request that matches none is not limited. The limits themselves are not in the file
+//! but in the server's policies (RL.POLICY), where a change applies to all gateways immediately.
 //!
 //! ```no_run
 //! use axum::{Router, routing::get};
-//! use rl_client::http::{RateLimitLayer, Rules};
-//! use rl_client::{Limiter, routes::Routes};
+//! use rl_client::Limiter;
+//! use rl_client::http::{RateLimitLayer, RequestLimits, routes::Routes};
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = Limiter::builder("redis://127.0.0.1/").build().await?;
 //! let routes = Routes::watch("limits.json")?;
 //! let layer = RateLimitLayer::new(limiter, move |request: &axum::extract::Request| {
 //!     match request.headers().get("x-user").and_then(|user| user.to_str().ok()) {
-//!         Some(user) => routes.rules(request, user),
-//!         None => Rules::none(),
+//!         Some(user) => routes.limits(request, user),
+//!         None => RequestLimits::none(),
 //!     }
 //! });
 //! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(layer);
@@ -51,13 +51,13 @@ use http::{Method, Request};
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
 
-use crate::http::Rules;
+use super::RequestLimits;
 use crate::{FailureMode, tagged};
 
-/// How often the file is looked at.
+/// How often the file is checked for changes.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The routes of a file, as last read without a mistake. Clones share them.
+/// The routes of a file, as last read without an error. Clones share them.
 #[derive(Clone)]
 pub struct Routes {
     shared: Arc<Shared>,
@@ -66,11 +66,11 @@ pub struct Routes {
 struct Shared {
     path: PathBuf,
     table: RwLock<Arc<Table>>,
-    /// The bytes last read, good or bad: a mistake is told once.
+    /// The bytes last read, valid or not: an error is logged once.
     read: Mutex<Vec<u8>>,
 }
 
-/// What is wrong with a file of routes.
+/// Why a file of routes was rejected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutesError {
@@ -79,29 +79,29 @@ pub enum RoutesError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         #[source]
         error: std::io::Error,
     },
-    /// It is not what [the page](self) describes; the message tells where.
+    /// It does not have the [format](self); the message says where.
     #[error("{}: {error}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// What, and at which line and column.
+        /// The reason, with line and column.
         #[source]
         error: serde_json::Error,
     },
-    /// A route makes no sense.
+    /// A route is invalid.
     #[error("{}: route {} ({route}): {reason}", path.display(), index + 1)]
     Route {
         /// The file.
         path: PathBuf,
-        /// Which route, from 0.
+        /// The index of the route, from 0.
         index: usize,
         /// Its path.
         route: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -120,12 +120,12 @@ struct Route {
     policies: Vec<String>,
     #[serde(default = "one")]
     cost: u64,
-    failure: Option<Failure>,
+    failure: Option<OnFailure>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Failure {
+enum OnFailure {
     Open,
     Closed,
     Local(f64),
@@ -136,17 +136,17 @@ const fn one() -> u64 {
 }
 
 impl Routes {
-    /// Reads the file, and looks at it once a second from now on, in the background. A change takes effect for the
-    /// next request. A file with a mistake is logged and changes nothing; the first one must be good.
+    /// Reads the file, and checks it for changes once per second in the background. A change takes effect with the next
+    /// request. A file with an error is logged and ignored; the first one must be valid.
     ///
-    /// To be called within a tokio runtime.
+    /// Must be called within a Tokio runtime.
     pub fn watch(path: impl AsRef<Path>) -> Result<Self, RoutesError> {
         let routes = Self::read(path)?;
         tokio::spawn(watch(Arc::downgrade(&routes.shared)));
         Ok(routes)
     }
 
-    /// Reads the file once; [`Routes::reload`] does so again.
+    /// Reads the file once; [`Routes::reload`] reads it again.
     pub fn read(path: impl AsRef<Path>) -> Result<Self, RoutesError> {
         let path = path.as_ref().to_owned();
         let bytes = bytes_of(&path)?;
@@ -160,32 +160,32 @@ impl Routes {
         })
     }
 
-    /// Reads the file again, now. One with a mistake changes nothing.
+    /// Reads the file again now. A file with an error changes nothing.
     pub fn reload(&self) -> Result<(), RoutesError> {
         let bytes = bytes_of(&self.shared.path)?;
         self.shared.take(bytes)
     }
 
-    /// The rules for a request of `client`: a user, an API key, an address; whom to count, in short. Each policy counts the
-    /// client on a key of its own, `{client}:policy`.
-    pub fn rules<B>(&self, request: &Request<B>, client: impl Display) -> Rules {
+    /// The limits for a request of `client`: a user, an API key, an address. Each policy counts the client on a key of its
+    /// own, `{client}:policy`.
+    pub fn limits<B>(&self, request: &Request<B>, client: impl Display) -> RequestLimits {
         let table = Arc::clone(&self.shared.table.read());
         let route = table
             .routes
             .iter()
             .find(|route| route.fits(request.method(), request.uri().path()));
         let Some(route) = route else {
-            return Rules::none();
+            return RequestLimits::none();
         };
-        let mut rules = Rules::new();
+        let mut rules = RequestLimits::new();
         for policy in &route.policies {
             rules = rules.policy(policy, tagged(&client, policy), route.cost);
         }
         match route.failure {
             None => rules,
-            Some(Failure::Open) => rules.on_failure(FailureMode::Open),
-            Some(Failure::Closed) => rules.on_failure(FailureMode::Closed),
-            Some(Failure::Local(share)) => rules.on_failure(FailureMode::Local { share }),
+            Some(OnFailure::Open) => rules.on_failure(FailureMode::Open),
+            Some(OnFailure::Closed) => rules.on_failure(FailureMode::Closed),
+            Some(OnFailure::Local(share)) => rules.on_failure(FailureMode::Local { share }),
         }
     }
 }
@@ -226,13 +226,13 @@ async fn watch(shared: Weak<Shared>) {
                 match shared.take(bytes) {
                     Ok(()) => tracing::info!(path = %shared.path.display(), "routes changed"),
                     Err(error) => {
-                        tracing::error!(%error, "routes not taken over: the last good ones stay");
+                        tracing::error!(%error, "invalid routes: keeping the last valid ones");
                     }
                 }
             }
             Ok(Err(error)) if !missing => {
                 missing = true;
-                tracing::error!(%error, "routes cannot be read: the last good ones stay");
+                tracing::error!(%error, "cannot read the routes: keeping the last valid ones");
             }
             _ => {}
         }
@@ -276,20 +276,20 @@ impl Route {
             (1..=128).contains(&policy.len()) && policy.bytes().all(|byte| byte.is_ascii_graphic())
         };
         if !self.path.starts_with('/') {
-            Some("path must begin with /")
+            Some("path must start with /")
         } else if self.path[..self.path.len() - 1].contains('*') {
-            Some("* may stand only at the end of path")
+            Some("path may contain * only at its end")
         } else if !self.method.as_deref().is_none_or(known) {
             Some("method must be an HTTP method in upper case, such as GET")
         } else if !self.policies.iter().all(name) {
             Some("a policy's name must be 1 to 128 printable ASCII characters without spaces")
-        } else if matches!(self.failure, Some(Failure::Local(share)) if !(0.0..=1.0).contains(&share))
+        } else if matches!(self.failure, Some(OnFailure::Local(share)) if !(0.0..=1.0).contains(&share))
         {
-            Some("the share of failure must be between 0 and 1")
+            Some("the local share must be between 0 and 1")
         } else if self.cost > rl_core::MAX_COUNT {
             Some("cost must be at most 9007199254740991")
         } else if (1..self.policies.len()).any(|n| self.policies[..n].contains(&self.policies[n])) {
-            Some("a policy may be named only once in a route")
+            Some("a route may name a policy only once")
         } else {
             None
         }
@@ -375,11 +375,11 @@ mod tests {
             (route(r#""failure":{"local":1.5}"#), "between 0 and 1"),
             (
                 r#"{"routes":[{"path":"x","policies":[]}]}"#.to_owned(),
-                "begin with /",
+                "start with /",
             ),
             (
                 r#"{"routes":[{"path":"/*/x","policies":[]}]}"#.to_owned(),
-                "only at the end",
+                "only at its end",
             ),
             (
                 r#"{"routes":[{"path":"/","policies":["a b"]}]}"#.to_owned(),

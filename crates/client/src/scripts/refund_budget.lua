@@ -1,4 +1,4 @@
--- Gives units back, but only before the deadline: later they belong to a window that has passed.
+-- Refunds units, but only before the deadline: afterwards they belong to a window that has ended.
 --
 -- KEYS  the key
 -- ARGV  units, deadline (us, by the server's clock)

@@ -1,4 +1,4 @@
-//! Where the limiter's connections come from: one server, a primary known to Sentinels, a cluster, or the user.
+//! Sources of connections: one server, a primary found through Sentinel, a cluster, or the user's own connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisFuture, RedisResult, Value}
 
 use crate::error::timed_out;
 
-/// A connection that many tasks share.
+/// A connection shared by many tasks.
 pub(crate) trait Link: Send + Sync {
     fn call<'a>(&'a self, command: &'a Cmd) -> RedisFuture<'a, Value>;
 }
@@ -22,29 +22,29 @@ impl<C: ConnectionLike + Clone + Send + Sync> Link for C {
 
 pub(crate) type SharedLink = Arc<dyn Link>;
 
-/// How to get a connection.
+/// How to open a connection.
 pub(crate) enum Connector {
     Server(Client),
     #[cfg(feature = "sentinel")]
     Sentinel(tokio::sync::Mutex<redis::sentinel::SentinelClient>),
     #[cfg(feature = "cluster")]
     Cluster(redis::cluster::ClusterClient),
-    /// The user's own, which reconnects by itself or not at all.
+    /// The user's own connection, which reconnects by itself or not at all.
     Given(SharedLink),
 }
 
-/// When a connection gives way to a new one.
+/// When a connection is replaced by a new one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewal {
-    /// Whenever it failed.
+    /// After every failure.
     Always,
-    /// When a part of it stays silent. A cluster's connection looks after itself, but it holds on to a node that went
-    /// silent without a word, and to the slots that this node had.
+    /// When part of it stays silent. A cluster connection recovers by itself, except that it keeps using a node that
+    /// stopped replying without closing the connection.
     WhenStuck,
     Never,
 }
 
-/// So that of two deadlines of the same length, the caller's is first.
+/// Makes sure that the caller's own deadline expires first.
 const SLACK: Duration = Duration::from_secs(1);
 
 impl Connector {
@@ -59,13 +59,13 @@ impl Connector {
         }
     }
 
-    /// Connects within `timeout` for each server. No call waits longer than `longest_call` for its answer.
+    /// Connects, with `timeout` for each server. No call waits longer than `longest_call` for its reply.
     pub(crate) async fn connect(
         &self,
         timeout: Duration,
         longest_call: Duration,
     ) -> RedisResult<SharedLink> {
-        // Calls have a deadline of their own, which is the limiter's.
+        // The limiter applies its own deadline to each call.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(timeout))
             .set_response_timeout(None);
@@ -85,7 +85,7 @@ impl Connector {
                 Self::Cluster(client) => {
                     let config = redis::cluster::ClusterConfig::new()
                         .set_connection_timeout(timeout)
-                        // After this it sends a call once more: not while somebody waits for the first.
+                        // After this timeout the client retries the call: it must not do so while a caller still waits.
                         .set_response_timeout(longest_call.max(timeout) + SLACK);
                     Arc::new(client.get_async_connection_with_config(config).await?)
                 }
@@ -93,7 +93,7 @@ impl Connector {
             })
         };
         let steps = match self.renewal() {
-            // First a node that knows the others, then its answer, then the others.
+            // Connect to a seed node, ask it for the topology, connect to the other nodes.
             Renewal::WhenStuck => 3,
             _ => 1,
         };

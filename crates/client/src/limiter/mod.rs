@@ -1,16 +1,22 @@
-//! The limiter: deny cache, budgets, server and failure mode, in this order.
+//! The limiter: deny cache, then budgets, then the server, then the failure mode.
+
+mod builder;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
 
-use crate::budgets::Budgets;
-use crate::deny_cache::DenyCache;
-use crate::server::{Failure, Purpose, Request, Server};
-use crate::{Builder, Decision, Error, Limit, MultiDecision, Source, key};
+use crate::commands::{self, CallOptions, DecidedBy, TypedCmd};
+use crate::drivers::server::{CallError, Request, Server};
+use crate::engine::budgets::Budgets;
+use crate::engine::deny_cache::DenyCache;
+use crate::engine::key;
+use crate::{Decision, Error, Limit, MultiDecision, Source};
 
-/// Checks limits on a server, and keeps its promises when the server does not.
+pub use builder::Builder;
+
+/// Checks limits on a server, and decides by itself when the server is unavailable.
 ///
 /// Cheap to clone; clones share one connection, one deny cache and one breaker.
 ///
@@ -25,7 +31,7 @@ use crate::{Builder, Decision, Error, Limit, MultiDecision, Source, key};
 ///     println!("429: try again in {:?}", decision.retry_after);
 /// }
 ///
-/// // All of them, or none is spent; and where it matters, rather refuse than guess.
+/// // All of them are charged, or none. Logins are denied when the limits cannot be checked.
 /// let strict = limiter.on_failure(FailureMode::Closed);
 /// let login = strict
 ///     .check_all([
@@ -54,18 +60,18 @@ pub(crate) struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum FailureMode {
-    /// It passes: for what must stay up at any price.
+    /// The call is allowed. Use this for whatever must stay up at any price.
     Open,
-    /// It is refused: for logins and payments.
+    /// The call is denied. Use this for logins and payments.
     Closed,
-    /// An in-process limit at a share of the real one decides: bounded, whatever the load.
+    /// A limit within the process decides, at a share of the real limit: bounded, whatever the load.
     Local {
-        /// The share of each limit that this process may admit alone, from 0 to 1.
+        /// The share of each limit that this process may allow by itself, from 0 to 1.
         share: f64,
     },
 }
 
-/// [`FailureMode::Local`] with a fifth of each limit.
+/// [`FailureMode::Local`] with a share of 0.2.
 impl Default for FailureMode {
     fn default() -> Self {
         Self::Local { share: 0.2 }
@@ -78,27 +84,27 @@ impl Default for FailureMode {
 pub enum Backend {
     /// The RL module.
     Module,
-    /// Lua scripts, on servers without it.
+    /// Lua scripts, on servers without the module.
     Lua,
 }
 
-/// How the limiter and its server get along: for readiness probes.
+/// The state of the limiter's connection to its server, for readiness probes.
 ///
-/// A node that alone has lost the server should leave the rotation; when all have, the rotation must not run empty:
-/// most load balancers have such a rule (a panic threshold), otherwise wait longer than an outage of the server lasts.
+/// If only one process has lost the server, take it out of rotation. If all have, the rotation must not become empty:
+/// most load balancers have such a rule (a panic threshold); otherwise, use a longer delay than the server's outages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Every part of the server answers.
+    /// Every part of the server replies.
     pub ready: bool,
     /// What enforces the limits; `None` before the first connection.
     pub backend: Option<Backend>,
-    /// How long some part of the server has been given up on.
+    /// How long the longest open breaker has been open.
     pub down_for: Option<Duration>,
-    /// Parts that are given up on for now, of `parts`.
-    pub parts_down: usize,
-    /// 1, or for a cluster the number of its slots' groups that fail and recover on their own.
-    pub parts: usize,
+    /// How many of the `slot_groups` have an open breaker.
+    pub slot_groups_down: usize,
+    /// 1, or for a cluster the number of slot groups that fail and recover independently.
+    pub slot_groups: usize,
 }
 
 /// One limit to check.
@@ -133,7 +139,7 @@ impl Limiter {
         }
     }
 
-    /// The same limiter with another failure mode, for a route or a call.
+    /// The same limiter with another failure mode, for one route or one call.
     #[must_use]
     pub fn on_failure(&self, mode: FailureMode) -> Self {
         Self {
@@ -142,8 +148,8 @@ impl Limiter {
         }
     }
 
-    /// The same limiter, spending hot keys from budgets: it takes units from the server by the chunk, and most checks cost
-    /// nanoseconds. Never more than the limit is admitted in total; see the [crate's page on budgets](crate::budgets).
+    /// The same limiter with budgets for hot keys: it takes units from the server in chunks, and most checks take
+    /// nanoseconds. The limit is never exceeded in total; see [budgets](crate::budgets).
     #[must_use]
     pub fn budgeted(&self) -> Self {
         Self {
@@ -152,9 +158,9 @@ impl Limiter {
         }
     }
 
-    /// Checks one limit and spends `cost` if it allows.
+    /// Checks one limit, and charges `cost` if it allows the call.
     ///
-    /// Fails only if the call itself is wrong; faults of the server are met by the [`FailureMode`].
+    /// Returns an error only if the call itself is wrong; the [`FailureMode`] handles faults of the server.
     pub async fn check(
         &self,
         key: impl AsRef<[u8]>,
@@ -165,11 +171,11 @@ impl Limiter {
         self.decide(&[check]).await
     }
 
-    /// Checks what the server's policy of this name says now: a change there holds at the next call. Short for
-    /// [`Limiter::check`] with [`Limit::policy`].
+    /// Checks a policy of the server; a change to it applies to the next call. Short for [`Limiter::check`] with
+    /// [`Limit::policy`].
     ///
-    /// Policies are not remembered by the deny cache, nor budgeted. While the server is away,
-    /// [`FailureMode::Local`] goes by the policy as last heard (within half a minute), and refuses if nothing was.
+    /// Neither the deny cache nor budgets apply to policies. While the server is unavailable, [`FailureMode::Local`] uses the
+    /// policy as last read (at most 30 s ago), and denies the call if it has never read it.
     pub async fn check_policy(
         &self,
         key: impl AsRef<[u8]>,
@@ -179,7 +185,7 @@ impl Limiter {
         self.check(key, Limit::policy(policy), cost).await
     }
 
-    /// Checks several limits: all are spent, or none. In a cluster their keys must share a slot; see
+    /// Checks several limits: all of them are charged, or none. In a cluster their keys must share a slot; see
     /// [`tagged`](crate::tagged).
     pub async fn check_all<K: AsRef<[u8]>>(
         &self,
@@ -201,8 +207,8 @@ impl Limiter {
             Some(denial) => denial,
             None => match self.ask(checks).await {
                 Ok(decision) => decision,
-                Err(Failure::Fault(_)) => self.without_server(checks),
-                Err(Failure::Call(error)) => return Err(error),
+                Err(CallError::Server(_)) => self.without_server(checks),
+                Err(CallError::Caller(error)) => return Err(error),
             },
         };
         self.shared.server.metrics.decided(&decision);
@@ -221,25 +227,29 @@ impl Limiter {
         })
     }
 
-    async fn ask(&self, checks: &[Check<'_>]) -> Result<Decision, Failure> {
+    async fn ask(&self, checks: &[Check<'_>]) -> Result<Decision, CallError> {
         if let ([check], true) = (checks, self.budgeted)
             && let Some(answer) = Budgets::check(&self.shared, check).await
         {
             return answer;
         }
-        self.call(checks, Purpose::Check).await
+        self.call(checks, CallOptions::default()).await
     }
 
-    /// One call to the server, about all limits at once.
-    async fn call(&self, checks: &[Check<'_>], purpose: Purpose) -> Result<Decision, Failure> {
+    /// Checks all limits in one call to the server.
+    async fn call(
+        &self,
+        checks: &[Check<'_>],
+        options: CallOptions,
+    ) -> Result<Decision, CallError> {
         let server = &self.shared.server;
-        let lane = self.lane(checks).map_err(Failure::Call)?;
-        let request = server.request(checks, purpose).map_err(Failure::Call)?;
-        let reply = server.ask(lane, &request, server.timeout).await?;
+        let group = self.group(checks).map_err(CallError::Caller)?;
+        let request = server.request(checks, options).map_err(CallError::Caller)?;
+        let reply = server.ask(group, &request, server.timeout).await?;
         let single = matches!(request, Request::Command(_)) && checks.len() == 1;
         let together = read(reply, single)?;
         for (check, decision) in checks.iter().zip(&together.limits) {
-            if purpose == Purpose::Check {
+            if options == CallOptions::default() {
                 self.shared
                     .denied
                     .learn(check.key, check.limit, check.cost, decision);
@@ -253,27 +263,27 @@ impl Limiter {
         if let (true, [decision]) = (single, &together.limits[..]) {
             return Ok(*decision);
         }
-        let headline = together.headline(checks.iter().map(|check| check.cost));
-        headline.ok_or(Failure::Fault(None))
+        let overall = together.overall(checks.iter().map(|check| check.cost));
+        overall.ok_or(CallError::Server(None))
     }
 
-    /// The part of the server that all keys belong to.
-    fn lane(&self, checks: &[Check<'_>]) -> Result<usize, Error> {
-        let lanes = &self.shared.server.lanes;
+    /// The slot group that all keys belong to.
+    fn group(&self, checks: &[Check<'_>]) -> Result<usize, Error> {
+        let slot_groups = &self.shared.server.slot_groups;
         let Some((first, others)) = checks.split_first() else {
             return Ok(0);
         };
-        if lanes.len() > 1 {
+        if slot_groups.len() > 1 {
             let slot = key::slot(first.key);
             let elsewhere = others.iter().position(|check| key::slot(check.key) != slot);
             if let Some(index) = elsewhere {
                 return Err(Error::CrossSlot { index: index + 1 });
             }
         }
-        Ok(lanes.of(first.key))
+        Ok(slot_groups.of(first.key))
     }
 
-    /// What the failure mode says.
+    /// The decision of the failure mode.
     pub(crate) fn without_server(&self, checks: &[Check<'_>]) -> Decision {
         let server = &self.shared.server;
         let decided = match self.failure {
@@ -287,11 +297,11 @@ impl Limiter {
             FailureMode::Local { .. } => Source::FailLocal,
             FailureMode::Closed => Source::FailClosed,
         };
-        let probed_within = server.patience.longest;
+        let probed_within = server.backoff.longest;
         if let (Some(decision), Some(check)) = (&decided, checks.first())
             && decision.allowed
         {
-            server.settle_soon(server.lanes.of(check.key));
+            server.reconcile_soon(server.slot_groups.of(check.key));
         }
         let mut decision = decided.unwrap_or(Decision {
             allowed: source == Source::FailOpen,
@@ -299,17 +309,17 @@ impl Limiter {
             remaining: 0,
             retry_after: Some(probed_within),
             reset_after: probed_within,
-            index: 0,
+            decided_by: DecidedBy::Limit(0),
             source,
         });
-        // What is too dear for a share of the limit may pass when the server is back.
+        // A call that costs more than the local share may be allowed once the server is back.
         if !decision.allowed && decision.retry_after.is_none() {
             decision.retry_after = Some(probed_within);
         }
         decision
     }
 
-    /// What a check would answer; spends nothing.
+    /// The decision that a check would get; charges nothing.
     pub async fn peek(
         &self,
         key: impl AsRef<[u8]>,
@@ -317,10 +327,10 @@ impl Limiter {
         cost: u64,
     ) -> Result<Decision, Error> {
         let check = Check::new(&key, &limit, cost);
-        Ok(self.call(&[check], Purpose::Peek).await?)
+        Ok(self.call(&[check], CallOptions::PEEK).await?)
     }
 
-    /// Spends `cost` even past the limit, for costs known only afterwards. When the server is away, it hears of it later.
+    /// Charges `cost` even past the limit, for costs known only afterwards. If the server is unavailable, it is charged later.
     pub async fn charge(
         &self,
         key: impl AsRef<[u8]>,
@@ -328,62 +338,62 @@ impl Limiter {
         cost: u64,
     ) -> Result<Decision, Error> {
         let check = Check::new(&key, &limit, cost);
-        match self.call(&[check], Purpose::Force).await {
-            Err(Failure::Fault(_)) => {
+        match self.call(&[check], CallOptions::FORCE).await {
+            Err(CallError::Server(_)) => {
                 Ok(self.on_failure(FailureMode::Open).without_server(&[check]))
             }
             answer => Ok(answer?),
         }
     }
 
-    /// Gives units back; the number really given back. Needs the module.
+    /// Refunds units, and returns how many were actually refunded. Needs the module.
     pub async fn refund(&self, key: impl AsRef<[u8]>, units: u64) -> Result<u64, Error> {
-        let mut command = redis::cmd("RL.REFUND");
-        command.arg(key.as_ref()).arg(units);
-        self.plain(key.as_ref(), command, "refund").await
+        let key = key.as_ref();
+        self.send(key, commands::refund(key, units), "refund").await
     }
 
-    /// Ends a lease; whether it was held. Needs the module.
+    /// Releases a lease, and returns whether it was held. Needs the module.
     pub async fn release(&self, key: impl AsRef<[u8]>, holder: &str) -> Result<bool, Error> {
-        let mut command = redis::cmd("RL.RELEASE");
-        command.arg(key.as_ref()).arg(holder);
-        self.plain(key.as_ref(), command, "release").await
+        let key = key.as_ref();
+        self.send(key, commands::release(key, holder), "release")
+            .await
     }
 
-    async fn plain<T: FromRedisValue>(
+    /// Sends a command that only the module has, and that no failure mode replaces.
+    async fn send<T: FromRedisValue>(
         &self,
         key: &[u8],
-        command: redis::Cmd,
-        what: &'static str,
+        command: TypedCmd<T>,
+        name: &'static str,
     ) -> Result<T, Error> {
         let server = &self.shared.server;
         if server.backend() == Some(Backend::Lua) {
-            return Err(Error::NeedsModule(what));
+            return Err(Error::NeedsModule(name));
         }
-        let lane = server.lanes.of(key);
+        let group = server.slot_groups.of(key);
         let reply = server
-            .ask(lane, &Request::Command(command), server.timeout)
+            .ask(group, &Request::Command(command.into()), server.timeout)
             .await?;
         T::from_redis_value(reply).map_err(|error| Error::Unavailable(error.into()))
     }
 
-    /// How the limiter and its server get along; costs nothing, asks nobody.
+    /// The state of the connection; does no I/O.
     #[must_use]
     pub fn health(&self) -> Health {
         let server = &self.shared.server;
-        let (parts_down, down_for) = server.lanes.down();
+        let (slot_groups_down, down_for) = server.slot_groups.down();
         Health {
-            ready: parts_down == 0,
+            ready: slot_groups_down == 0,
             backend: server.backend(),
             down_for,
-            parts_down,
-            parts: server.lanes.len(),
+            slot_groups_down,
+            slot_groups: server.slot_groups.len(),
         }
     }
 
-    /// Gives back every unit of every budget, as before a shutdown.
-    pub async fn give_back_budgets(&self) {
-        Budgets::give_back_all(&self.shared).await;
+    /// Refunds the unused units of every budget, for a clean shutdown.
+    pub async fn refund_budgets(&self) {
+        Budgets::refund_all(&self.shared).await;
     }
 }
 
@@ -397,8 +407,8 @@ impl std::fmt::Debug for Limiter {
     }
 }
 
-/// A reply of the server, as if several limits had been asked about.
-fn read(reply: Value, single: bool) -> Result<MultiDecision, Failure> {
+/// Reads a reply, as if several limits had been checked.
+fn read(reply: Value, single: bool) -> Result<MultiDecision, CallError> {
     let read = if single {
         Decision::from_redis_value(reply).map(|decision| MultiDecision {
             allowed: decision.allowed,
@@ -408,5 +418,5 @@ fn read(reply: Value, single: bool) -> Result<MultiDecision, Failure> {
     } else {
         MultiDecision::from_redis_value(reply)
     };
-    read.map_err(|error| Failure::Fault(Some(error.into())))
+    read.map_err(|error| CallError::Server(Some(error.into())))
 }

@@ -1,23 +1,23 @@
-//! Lua scripts: by hash, and in full once a server does not know them.
+//! Lua scripts: called by hash, and sent in full when a server does not know them.
 
 use std::sync::LazyLock;
 
 use redis::{Arg, Cmd, ErrorKind, RedisResult, ServerErrorKind, ToRedisArgs, Value};
 
-use crate::connection::Link;
+use crate::drivers::connection::Link;
 
-/// All limits for servers without the module.
+/// Limits on servers without the module.
 pub(crate) static LIMITS: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("lua/limits.lua")));
-/// Takes a budget.
-pub(crate) static TAKE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("lua/take.lua")));
-/// Gives the rest of a budget back.
-pub(crate) static GIVE_BACK: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("lua/give_back.lua")));
-/// Charges what was admitted without the server.
-pub(crate) static SETTLE: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("lua/settle.lua")));
+    LazyLock::new(|| Script::new(include_str!("limits.lua")));
+/// Takes a chunk of units for a budget.
+pub(crate) static TAKE_BUDGET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("take_budget.lua")));
+/// Refunds the unused units of a budget.
+pub(crate) static REFUND_BUDGET: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("refund_budget.lua")));
+/// Charges what was allowed while the server was unavailable.
+pub(crate) static RECONCILE: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("reconcile.lua")));
 
 pub(crate) struct Script {
     code: &'static str,
@@ -30,7 +30,7 @@ impl Script {
         Self { code, hash }
     }
 
-    /// A call of the script, to be completed with its arguments.
+    /// Starts a call of the script; its arguments are added afterwards.
     pub(crate) fn on<'a>(&'static self, keys: impl ExactSizeIterator<Item = &'a [u8]>) -> Call {
         let mut by_hash = redis::cmd("EVALSHA");
         by_hash.arg(&self.hash).arg(keys.len());
@@ -44,7 +44,7 @@ impl Script {
     }
 }
 
-/// A call of a script on its keys.
+/// A call of a script.
 pub(crate) struct Call {
     by_hash: Cmd,
     code: &'static str,

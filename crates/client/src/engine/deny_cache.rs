@@ -1,29 +1,29 @@
-//! Denials that still hold: the server said for how long, so it need not be asked again until then.
+//! Recent denials. The server said how long to wait, so it need not be asked again until then.
 
 use std::time::{Duration, Instant};
 
 use quick_cache::sync::Cache;
 
-use crate::key::{Limited, LimitedRef};
+use crate::engine::key::{LimitedKey, LimitedKeyRef};
 use crate::{Decision, Limit, Source};
 
 #[derive(Clone, Copy)]
 struct Denial {
-    /// Calls that cost as much or more are denied as well.
+    /// Calls that cost as much or more are denied too.
     cost: u64,
-    /// Past this moment the server is asked again.
+    /// From this moment on, the server is asked again.
     until: Instant,
     at: Instant,
     decision: Decision,
 }
 
 pub(crate) struct DenyCache {
-    denials: Cache<Limited, Denial>,
+    denials: Cache<LimitedKey, Denial>,
     longest: Duration,
 }
 
 impl DenyCache {
-    /// Remembers up to `size` denials, none of them longer than `longest`.
+    /// Remembers up to `size` denials, each for at most `longest`.
     pub(crate) fn new(size: usize, longest: Duration) -> Self {
         let longest = if size == 0 { Duration::ZERO } else { longest };
         Self {
@@ -32,13 +32,13 @@ impl DenyCache {
         }
     }
 
-    /// The denial that a call would meet, if it is known.
+    /// The denial that applies to a call, if one is known.
     #[inline]
     pub(crate) fn get(&self, key: &[u8], limit: &Limit, cost: u64) -> Option<Decision> {
         if self.longest.is_zero() {
             return None;
         }
-        let denial = self.denials.get(&LimitedRef(key, limit))?;
+        let denial = self.denials.get(&LimitedKeyRef(key, limit))?;
         if cost < denial.cost {
             return None;
         }
@@ -58,10 +58,9 @@ impl DenyCache {
         })
     }
 
-    /// Remembers what the server just answered, if it is a denial that lasts.
+    /// Remembers a reply of the server if it is a denial that stays valid.
     pub(crate) fn learn(&self, key: &[u8], limit: &Limit, cost: u64, decision: &Decision) {
-        // A lease may be released at any moment, and a policy changed or overridden: their waits are only the longest
-        // possible.
+        // A lease may be released and a policy changed or overridden at any moment: their waits are upper bounds only.
         let lasts = !matches!(limit, Limit::Lease { .. } | Limit::Policy { .. });
         if decision.allowed || !lasts || self.longest.is_zero() {
             return;
@@ -77,7 +76,7 @@ impl DenyCache {
             decision: *decision,
         };
         self.denials
-            .insert(LimitedRef(key, limit).to_owned(), denial);
+            .insert(LimitedKeyRef(key, limit).to_owned(), denial);
     }
 }
 
@@ -89,7 +88,7 @@ mod tests {
     const LIMIT: Limit = Limit::slide(10, MINUTE);
 
     fn denial(retry_ms: i64) -> Decision {
-        Decision::from_five([0, 10, 3, retry_ms, 60_000])
+        Decision::from_integers([0, 10, 3, retry_ms, 60_000])
     }
 
     #[test]
@@ -131,7 +130,12 @@ mod tests {
         let lease = Limit::lease(5, MINUTE, "a");
         cache.learn(b"k", &lease, 1, &denial(30_000));
         assert!(cache.get(b"k", &lease, 1).is_none());
-        cache.learn(b"k", &LIMIT, 1, &Decision::from_five([1, 10, 3, 0, 60_000]));
+        cache.learn(
+            b"k",
+            &LIMIT,
+            1,
+            &Decision::from_integers([1, 10, 3, 0, 60_000]),
+        );
         assert!(cache.get(b"k", &LIMIT, 1).is_none());
         let off = DenyCache::new(0, MINUTE);
         off.learn(b"k", &LIMIT, 1, &denial(30_000));

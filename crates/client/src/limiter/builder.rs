@@ -1,4 +1,4 @@
-//! How a limiter is set up.
+//! Configuration of a limiter.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use redis::aio::ConnectionLike;
 use redis::{Client, RedisResult};
 use tokio::runtime::Handle;
 
-use crate::breaker::Patience;
-use crate::budgets::Budgets;
-use crate::connection::Connector;
-use crate::deny_cache::DenyCache;
+use crate::drivers::connection::Connector;
+use crate::drivers::server::{Config, Server};
+use crate::engine::breaker::Backoff;
+use crate::engine::budgets::Budgets;
+use crate::engine::deny_cache::DenyCache;
 use crate::limiter::Shared;
-use crate::server::{Config, Server};
 use crate::{Error, FailureMode, Limiter};
 
-/// A cluster's connection waits no longer for any answer: a silent node may hold it up for as long.
+/// A cluster connection waits no longer than this for any reply, because a silent node blocks it for as long.
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 
-/// Sets up a [`Limiter`]; the defaults suit a gateway near its server.
+/// Configures a [`Limiter`]. The defaults suit a gateway close to its server.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -40,7 +40,7 @@ pub struct Builder {
     failure: FailureMode,
     timeout: Duration,
     connect_timeout: Duration,
-    patience: Patience,
+    backoff: Backoff,
     deny_size: usize,
     deny_longest: Duration,
     ledger_size: usize,
@@ -56,7 +56,7 @@ impl Builder {
             failure: FailureMode::default(),
             timeout: Duration::from_millis(5),
             connect_timeout: Duration::from_secs(1),
-            patience: Patience {
+            backoff: Backoff {
                 failures: 5,
                 shortest: Duration::from_millis(50),
                 longest: Duration::from_secs(1),
@@ -74,7 +74,7 @@ impl Builder {
         Self::new(Client::open(url).map(Connector::Server), false)
     }
 
-    /// The primary that Sentinels know as `name`. For passwords and TLS of the servers themselves, bring the client:
+    /// The primary that the Sentinels know as `name`. If the servers themselves need passwords or TLS, use
     /// [`Builder::sentinel_client`].
     #[cfg(feature = "sentinel")]
     pub fn sentinel(sentinels: impl IntoIterator<Item = impl AsRef<str>>, name: &str) -> Self {
@@ -89,7 +89,7 @@ impl Builder {
         Self::new(client.map(connector), false)
     }
 
-    /// The server that a Sentinel client of yours names.
+    /// The primary that your own Sentinel client finds.
     #[cfg(feature = "sentinel")]
     pub fn sentinel_client(client: redis::sentinel::SentinelClient) -> Self {
         Self::new(
@@ -98,7 +98,7 @@ impl Builder {
         )
     }
 
-    /// A cluster, found through some of its nodes.
+    /// A cluster, discovered through some of its nodes.
     #[cfg(feature = "cluster")]
     pub fn cluster(nodes: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let nodes: Vec<String> = nodes
@@ -109,14 +109,14 @@ impl Builder {
         Self::new(client.map(Connector::Cluster), true)
     }
 
-    /// A cluster by a client of yours.
+    /// A cluster, through your own client.
     #[cfg(feature = "cluster")]
     pub fn cluster_client(client: redis::cluster::ClusterClient) -> Self {
         Self::new(Ok(Connector::Cluster(client)), true)
     }
 
-    /// A connection that you bring; it should reconnect by itself, as `ConnectionManager` does. For a cluster's connection
-    /// use [`Builder::cluster_client`], which knows that clusters fail in parts.
+    /// Your own connection. It should reconnect by itself, as `ConnectionManager` does. For a cluster, use
+    /// [`Builder::cluster_client`] instead: it knows that a cluster can fail in parts.
     pub fn connection<C>(connection: C) -> Self
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
@@ -129,7 +129,7 @@ impl Builder {
         Self { timeout, ..self }
     }
 
-    /// How long connecting to a server may take, which no check waits for. Default 1 s.
+    /// How long connecting to a server may take. No check waits for it. Default 1 s.
     pub fn connect_timeout(self, connect_timeout: Duration) -> Self {
         Self {
             connect_timeout,
@@ -137,27 +137,27 @@ impl Builder {
         }
     }
 
-    /// What happens to calls that the server does not answer. Default: [`FailureMode::Local`] with a share of a fifth.
+    /// What happens to calls that the server does not answer in time. Default: [`FailureMode::Local`] with a share of 0.2.
     pub fn on_failure(self, failure: FailureMode) -> Self {
         Self { failure, ..self }
     }
 
-    /// Failures in a row after which the server is given up on for a while; a lost connection counts at once. Default 5.
+    /// Consecutive failures that open the breaker; a lost connection opens it immediately. Default 5.
     pub fn breaker_failures(mut self, failures: u32) -> Self {
-        self.patience.failures = failures;
+        self.backoff.failures = failures;
         self
     }
 
-    /// Pauses between probes of a server that was given up on: from the first to the longest, doubling, each give or take
-    /// half. Default 50 ms to 1 s.
-    pub fn breaker_pauses(mut self, first: Duration, longest: Duration) -> Self {
-        self.patience.shortest = first.max(Duration::from_millis(1));
-        self.patience.longest = longest.max(self.patience.shortest);
+    /// Delays between probes while the breaker is open: the first one, and the longest. Each delay is twice the previous
+    /// one, ± 50 %. Default 50 ms and 1 s.
+    pub fn breaker_backoff(mut self, first: Duration, longest: Duration) -> Self {
+        self.backoff.shortest = first.max(Duration::from_millis(1));
+        self.backoff.longest = longest.max(self.backoff.shortest);
         self
     }
 
-    /// How many denials are remembered, and how long at most: as long as a reset or a refund may go unnoticed. Default 100 000
-    /// and 1 s; 0 turns the cache off.
+    /// How many denials are remembered, and for how long at most. A reset or refund may go unnoticed for that long.
+    /// Default 100 000 and 1 s; a size of 0 turns the cache off.
     pub fn deny_cache(self, size: usize, longest: Duration) -> Self {
         Self {
             deny_size: size,
@@ -166,7 +166,7 @@ impl Builder {
         }
     }
 
-    /// How many keys are limited locally while the server is away. Default 100 000.
+    /// How many keys are tracked in the process while the server is unavailable. Default 100 000.
     pub fn local_keys(self, size: usize) -> Self {
         Self {
             ledger_size: size,
@@ -174,8 +174,8 @@ impl Builder {
         }
     }
 
-    /// How many keys may have a budget, and how long one may be held before it is given back. Default 10 000 and 500 ms.
-    /// Shorter is fairer between nodes, longer saves calls.
+    /// How many keys may have a budget, and how long a chunk may be kept before it is refunded. Default 10 000 and 500 ms.
+    /// A shorter lifetime is fairer between processes; a longer one saves calls.
     pub fn budgets(self, size: usize, life: Duration) -> Self {
         Self {
             budget_size: size,
@@ -184,18 +184,18 @@ impl Builder {
         }
     }
 
-    /// Connects, and finds out what the server can do.
+    /// Connects, and detects whether the server has the module.
     pub async fn build(self) -> Result<Limiter, Error> {
-        let patience = self.connect_timeout;
+        let max_wait = self.connect_timeout;
         let limiter = self.assemble()?;
-        // No caller waits yet, so a cold start may take its time.
-        let revived = limiter.shared.server.revive(0, patience).await;
-        revived.map_err(Error::Unavailable)?;
+        // No caller is waiting yet, so a cold start may take longer than a check.
+        let reconnected = limiter.shared.server.reconnect(0, max_wait).await;
+        reconnected.map_err(Error::Unavailable)?;
         Ok(limiter)
     }
 
-    /// Connects in the background, and decides by the failure mode until then: a gateway can start while the server is
-    /// away. Needs to run within a Tokio runtime.
+    /// Connects in the background, and applies the failure mode until then: a gateway can start while the server is
+    /// unavailable. Must be called within a Tokio runtime.
     pub fn build_lazy(self) -> Result<Limiter, Error> {
         let limiter = self.assemble()?;
         limiter.shared.server.start_open();
@@ -208,7 +208,7 @@ impl Builder {
             Error::Config((redis::ErrorKind::InvalidClientConfig, text).into())
         };
         let config = Config {
-            patience: self.patience,
+            backoff: self.backoff,
             timeout: self.timeout,
             connect_timeout: self.connect_timeout,
             longest_call: self.timeout.max(self.budget_life).min(LONGEST_CALL),

@@ -1,0 +1,263 @@
+//! The arguments and the reply of RL.POLICY.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use redis::{FromRedisValue, ParsingError, RedisWrite, ToRedisArgs, Value};
+use rl_core::policy::Rules;
+
+use super::fields::Fields;
+use crate::Limit;
+
+/// The limits of a policy; all of them must allow a call.
+///
+/// ```
+/// use rl_client::{Limit, MINUTE, commands::{PolicyDefinition, PolicyRule}};
+///
+/// // Requests and tokens per minute. Each call is one request and brings its tokens as the cost.
+/// let llm = PolicyDefinition::new([
+///     PolicyRule::with_cost(Limit::slide(60, MINUTE), 1),
+///     PolicyRule::new(Limit::slide(90_000, MINUTE)),
+/// ]);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyDefinition {
+    /// One to sixteen limits.
+    pub rules: Vec<PolicyRule>,
+    /// Whether the policy is evaluated and counted but not enforced.
+    pub shadow: bool,
+    /// A comment.
+    pub note: String,
+}
+
+impl PolicyDefinition {
+    /// An enforced policy without a note.
+    #[must_use]
+    pub fn new(rules: impl IntoIterator<Item = PolicyRule>) -> Self {
+        Self {
+            rules: rules.into_iter().collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl ToRedisArgs for PolicyDefinition {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        for rule in &self.rules {
+            rule.write_redis_args(out);
+        }
+        if self.shadow {
+            out.write_arg(b"SHADOW");
+        }
+        if !self.note.is_empty() {
+            out.write_arg(b"NOTE");
+            out.write_arg(self.note.as_bytes());
+        }
+    }
+
+    fn num_of_args(&self) -> usize {
+        self.to_redis_args().len()
+    }
+}
+
+impl FromRedisValue for PolicyDefinition {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let mut fields = Fields::read(value)?;
+        let limits: Vec<String> = fields.take("limits")?;
+        let rules = limits.iter().map(|limit| limit.parse());
+        let rules = rules.collect::<Result<_, ParseLimitError>>();
+        Ok(Self {
+            rules: rules.map_err(|error| ParsingError::from(error.to_string()))?,
+            shadow: fields.take("shadow")?,
+            note: fields.take_text("note")?,
+        })
+    }
+}
+
+/// One limit of a policy or an override. The call supplies the cost, unless the rule fixes it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PolicyRule {
+    /// The limit. Leases and policies cannot be part of a policy.
+    pub limit: Limit,
+    /// What each call costs, whatever cost it brings.
+    pub cost: Option<u64>,
+}
+
+impl PolicyRule {
+    /// A limit charged with the cost of the call.
+    #[must_use]
+    pub const fn new(limit: Limit) -> Self {
+        Self { limit, cost: None }
+    }
+
+    /// A limit charged with the same cost by every call.
+    #[must_use]
+    pub const fn with_cost(limit: Limit, cost: u64) -> Self {
+        Self {
+            limit,
+            cost: Some(cost),
+        }
+    }
+}
+
+/// The text form, such as `SLIDE 60 1m COST 1`.
+impl fmt::Display for PolicyRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.limit.fmt(f)?;
+        match self.cost {
+            Some(cost) => write!(f, " COST {cost}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl ToRedisArgs for PolicyRule {
+    fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
+        for word in self.to_string().split(' ') {
+            out.write_arg(word.as_bytes());
+        }
+    }
+
+    fn num_of_args(&self) -> usize {
+        self.to_string().split(' ').count()
+    }
+}
+
+/// Why a text is not a limit of a policy, or not an override.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ParseLimitError(pub(super) String);
+
+impl From<rl_core::Error> for ParseLimitError {
+    fn from(error: rl_core::Error) -> Self {
+        Self(error.reason().to_owned())
+    }
+}
+
+/// Reads the text form, such as `SLIDE 60 1m COST 1`.
+impl FromStr for PolicyRule {
+    type Err = ParseLimitError;
+
+    fn from_str(text: &str) -> Result<Self, ParseLimitError> {
+        let rule: rl_core::policy::Rule = text.parse()?;
+        from_core(&rule).ok_or_else(|| rl_core::Error::PolicySyntax.into())
+    }
+}
+
+/// Reads one or more limits, with the server's own parser.
+pub(super) fn parse_rules(text: &str) -> Result<Vec<PolicyRule>, ParseLimitError> {
+    let mut words = text.split_ascii_whitespace().map(str::as_bytes);
+    let rules = Rules::parse(&mut words)?;
+    if words.next().is_some() {
+        return Err(rl_core::Error::PolicySyntax.into());
+    }
+    let rules = rules.as_slice().iter().map(from_core);
+    rules
+        .collect::<Option<_>>()
+        .ok_or_else(|| rl_core::Error::PolicySyntax.into())
+}
+
+/// `None` for an algorithm that this version of the client does not know.
+fn from_core(rule: &rl_core::policy::Rule) -> Option<PolicyRule> {
+    use rl_core::Limit as Core;
+    let ms = Duration::from_millis;
+    let limit = match rule.limit {
+        Core::Slide(slide) => {
+            let limit = Limit::slide(slide.limit(), ms(slide.window_ms()));
+            match slide.precision() {
+                1 => limit,
+                precision => limit.with_precision(precision),
+            }
+        }
+        Core::Fixed(fixed) => Limit::fixed(fixed.limit(), ms(fixed.window_ms())),
+        Core::Exact(exact) => Limit::exact(exact.limit(), ms(exact.window_ms())),
+        Core::Bucket(bucket) => {
+            Limit::bucket(bucket.capacity(), bucket.refill(), ms(bucket.period_ms()))
+        }
+        Core::Leak(leak) => Limit::leak(leak.capacity(), leak.rate(), ms(leak.period_ms())),
+        _ => return None,
+    };
+    Some(PolicyRule {
+        limit,
+        cost: rule.cost,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{DAY, HOUR, MINUTE};
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_policy_is_read_as_the_server_writes_it() {
+        let limits = [
+            "SLIDE 60 1m COST 1",
+            "SLIDE 90000 500ms PRECISION 4",
+            "BUCKET 200 1000 1h",
+            "FIXED 9 2d",
+        ];
+        let reply = Value::Array(vec![
+            bulk("name"),
+            bulk("pro"),
+            bulk("limits"),
+            Value::Array(limits.map(bulk).to_vec()),
+            bulk("shadow"),
+            Value::Int(1),
+            bulk("note"),
+            bulk("a note"),
+        ]);
+        let policy = PolicyDefinition::from_redis_value(reply).unwrap();
+        let precise = Limit::slide(90_000, Duration::from_millis(500)).with_precision(4);
+        assert_eq!(
+            policy.rules,
+            [
+                PolicyRule::with_cost(Limit::slide(60, MINUTE), 1),
+                PolicyRule::new(precise),
+                PolicyRule::new(Limit::bucket(200, 1000, HOUR)),
+                PolicyRule::new(Limit::fixed(9, 2 * DAY)),
+            ]
+        );
+        assert!(policy.shadow);
+        assert_eq!(policy.note, "a note");
+        let written: Vec<_> = policy.rules.iter().map(PolicyRule::to_string).collect();
+        assert_eq!(written, limits);
+        let args = policy.to_redis_args();
+        let args: Vec<_> = args
+            .iter()
+            .map(|arg| String::from_utf8_lossy(arg))
+            .collect();
+        assert_eq!(
+            args.join("|"),
+            "SLIDE|60|1m|COST|1|SLIDE|90000|500ms|PRECISION|4|BUCKET|200|1000|1h|FIXED|9|2d|SHADOW|NOTE|a note"
+        );
+    }
+
+    #[test]
+    fn other_texts_are_rejected_with_a_reason() {
+        for (text, reason) in [
+            ("", "between 1 and 16 limits"),
+            ("GLIDE 5 1m", "expected a limit"),
+            ("SLIDE 5 1y", "window must be a duration"),
+            ("SLIDE 5 1m 7", "cost"),
+            ("SLIDE 5 1m SLIDE 6 1m", "expected a limit"),
+            ("LEASE 5 1m me", "LEASE"),
+        ] {
+            let error = text.parse::<PolicyRule>().unwrap_err().to_string();
+            assert!(error.contains(reason), "{text}: {error}");
+            assert!(!error.starts_with("ERR"), "{error}");
+        }
+        let lenient = "slide 60 60 cost 1 precision 4".parse::<PolicyRule>();
+        assert_eq!(
+            lenient.unwrap().to_string(),
+            "SLIDE 60 1m PRECISION 4 COST 1"
+        );
+    }
+}

@@ -1,0 +1,26 @@
+//! The client on real servers, in every topology, with servers that are well and servers that fail.
+//!
+//! The tests are one program, which is linked once: `cargo test -p rl-client --test suite failures::` runs one file.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod support;
+
+mod budgets;
+mod commands;
+mod failures;
+#[cfg(feature = "tower")]
+mod http;
+mod limiter;
+mod metrics;
+mod policies;
+#[cfg(feature = "tower")]
+mod routes;
+#[cfg(all(feature = "cluster", feature = "sentinel"))]
+mod topologies;
+
+#[test]
+fn every_test_file_is_part_of_this_program() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    rl_testkit::assert_every_file_is_a_module(folder, include_str!("main.rs"));
+}
