@@ -6,15 +6,17 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-/// Runs limits like configuration, and shows what they do: for Redis and Valkey servers with the RL module.
+use crate::failure::Failure;
+
+/// Manages and monitors the rate limits of Redis and Valkey servers that run the RL module.
 ///
-/// Exit codes: 0 well; 1 the answer is no (denied, different, nothing there, warnings); 2 an error, or a node that failed.
+/// Exit codes: 0 success; 1 the answer is no (denied, different, not there, warnings); 2 an error, or a node that failed.
 #[derive(Parser)]
 #[command(name = "rl", version, max_term_width = 120)]
 pub struct Cli {
     #[command(flatten)]
     pub connect: Connect,
-    /// Answer as JSON
+    /// Print JSON, errors included
     #[arg(long, global = true)]
     pub json: bool,
     #[command(subcommand)]
@@ -23,7 +25,7 @@ pub struct Cli {
 
 #[derive(Args)]
 pub struct Connect {
-    /// A server, or any node of a cluster; several with commas between: the first that answers is asked
+    /// A server, or any node of a cluster. With several, separated by commas, the first that replies is used
     #[arg(
         long,
         global = true,
@@ -37,7 +39,7 @@ pub struct Connect {
     /// User, if not in the URL
     #[arg(long, global = true, env = "RL_USER", value_name = "NAME")]
     pub user: Option<String>,
-    /// Password, if not in the URL; better by RL_PASSWORD, for others can read command lines
+    /// Password, if not in the URL. Prefer RL_PASSWORD: other users can read command lines
     #[arg(
         long,
         global = true,
@@ -46,7 +48,7 @@ pub struct Connect {
         value_name = "SECRET"
     )]
     pub password: Option<String>,
-    /// How long to wait for a node
+    /// How long to wait for each node
     #[arg(
         long,
         global = true,
@@ -59,88 +61,103 @@ pub struct Connect {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Compare, send or fetch the policies of a server or of every primary of a cluster
+    /// Compare, push or pull the policies of a server, or of every primary of a cluster
     #[command(subcommand)]
     Policy(Policy),
     /// Make one check, as a gateway would; exit code 1 if it is denied
-    Check {
-        key: String,
-        policy: String,
-        /// Units to take
-        #[arg(default_value_t = 1)]
-        cost: u64,
-        /// Decide, but consume nothing
-        #[arg(long, conflicts_with = "force")]
-        peek: bool,
-        /// Consume even past the limit
-        #[arg(long)]
-        force: bool,
-    },
-    /// Raise, lower, block or free one key under a policy
+    Check(Check),
+    /// Raise, lower, block or exempt one key under a policy
     #[command(subcommand)]
     Override(Override),
-    /// The latest denials of all primaries, newest first
+    /// Show the latest denials of all primaries, newest first
     Audit {
-        /// How many at most
+        /// How many to show at most
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: usize,
-        /// Only those of this key
+        /// Show only the denials of this key
         #[arg(long)]
         key: Option<String>,
     },
-    /// Totals and rates of all primaries, and of each policy
+    /// Show totals and rates of all primaries, and of each policy
     Stats {
-        /// Only this one
+        /// Show only this policy
         policy: Option<String>,
     },
-    /// A live view of rates, denials, policies and the hottest keys; q quits. Plain text once if not in a terminal
-    Top {
-        /// Seconds between two looks
-        #[arg(
-            long,
-            value_name = "SECONDS",
-            default_value_t = 2,
-            value_parser = clap::value_parser!(u64).range(1..=3600)
-        )]
-        every: u64,
-        /// Keys and policies to show
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
-        count: usize,
-        /// Order by denials rather than checks
-        #[arg(long)]
-        denials: bool,
-    },
-    /// Look for what will hurt: versions, policies, clocks, eviction, replicas, persistence; exit code by the worst finding
+    /// Show rates, denials, policies and the hottest keys, live; q quits. Without a terminal, print them once
+    Top(Top),
+    /// Look for problems: versions, policies, clocks, eviction, replicas, persistence; the exit code is that of the worst
     Doctor,
-    /// Serve the totals of every node to Prometheus, at /metrics
+    /// Serve the statistics of every node to Prometheus, at /metrics
     Export {
+        /// The address to listen on
         #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
         listen: SocketAddr,
-        /// Leave out the figures of each policy
+        /// Leave out the metrics of each policy
         #[arg(long)]
         totals_only: bool,
     },
     /// Print completions for a shell, such as: source <(rl completions bash)
-    Completions { shell: Shell },
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+#[derive(Args)]
+pub struct Check {
+    /// The key to check
+    pub key: String,
+    /// The policy to apply
+    pub policy: String,
+    /// The cost of the call
+    #[arg(default_value_t = 1)]
+    pub cost: u64,
+    /// Decide, but charge nothing
+    #[arg(long, conflicts_with = "force")]
+    pub peek: bool,
+    /// Charge even past the limit
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Args)]
+pub struct Top {
+    /// Seconds between two updates
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 2,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
+    pub every: u64,
+    /// How many keys and policies to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    pub count: usize,
+    /// Sort by denials instead of checks
+    #[arg(long)]
+    pub denials: bool,
 }
 
 #[derive(Subcommand)]
 pub enum Policy {
     /// Show what `push` would change; exit code 1 if anything
-    Diff { file: PathBuf },
-    /// Make every primary hold exactly the file's policies
+    Diff {
+        /// The file of policies; - reads the standard input
+        file: PathBuf,
+    },
+    /// Replace the policies of every primary by those in the file
     Push {
         /// JSON as `pull` writes it; - reads the standard input
         file: PathBuf,
-        /// Delete policies that the file lacks, without asking
+        /// Delete policies that are not in the file, without asking
         #[arg(long)]
         prune: bool,
     },
     /// Write the policies to a file
     Pull {
-        /// - writes to the standard output
+        /// The file to write; - writes to the standard output
         file: PathBuf,
-        /// The primary to believe, when they differ
+        /// The primary to read from, if they differ
         #[arg(long, value_name = "HOST:PORT")]
         from: Option<String>,
     },
@@ -148,31 +165,94 @@ pub enum Policy {
 
 #[derive(Subcommand)]
 pub enum Override {
-    /// Set one, such as: rl override set user:42 pro SCALE 5 1 --for 2d --note 'until Monday'
+    /// Set an override, such as: rl override set user:42 pro SCALE 5 1 --for 2d --note 'until Monday'
     Set {
+        /// The key to override the policy for
         key: String,
+        /// The policy to override
         policy: String,
         /// SCALE num den, BLOCK, ALLOW, or limits: SLIDE 500 1m …
         #[arg(required = true, num_args = 1..)]
-        what: Vec<String>,
-        /// When it ends by itself: seconds, or 500ms, 90s, 15m, 24h, 30d
+        action: Vec<String>,
+        /// When it expires: seconds, or 500ms, 90s, 15m, 24h, 30d
         #[arg(long = "for", value_name = "DURATION")]
-        lasting: Option<String>,
+        expires_in: Option<String>,
+        /// A comment
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
     },
-    /// Show those of a key
-    Get { key: String },
-    /// Remove one; exit code 1 if there was none
-    Del { key: String, policy: String },
+    /// Show the overrides of a key; exit code 1 if there are none
+    Get {
+        /// The key
+        key: String,
+    },
+    /// Remove an override; exit code 1 if there is none
+    Del {
+        /// The key
+        key: String,
+        /// The policy
+        policy: String,
+    },
+}
+
+/// Whether the arguments ask for JSON, even if they are invalid otherwise.
+pub fn wants_json(args: impl Iterator<Item = String>) -> bool {
+    args.take_while(|arg| arg != "--")
+        .any(|arg| arg == "--json")
+}
+
+/// An invalid command line: what is wrong, and how to use the command.
+pub fn failure(error: &clap::Error) -> Failure {
+    let text = error.to_string();
+    let (message, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+    let message = message.trim_start_matches("error: ");
+    let words: Vec<_> = message.split_whitespace().collect();
+    let usage = rest.lines().find(|line| line.starts_with("Usage:"));
+    Failure::new(words.join(" "), usage.unwrap_or("try 'rl --help'"))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_sound() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_describes_every_argument() {
+        fn describe(command: &clap::Command) {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for arg in command.get_arguments() {
+                assert!(
+                    arg.get_help()
+                        .is_some_and(|help| !help.to_string().is_empty()),
+                    "{} {}",
+                    command.get_name(),
+                    arg.get_id()
+                );
+            }
+            command.get_subcommands().for_each(describe);
+        }
+        describe(&Cli::command());
+    }
+
+    #[test]
+    fn an_invalid_command_line_in_json() {
+        let args = ["rl", "check", "--json", "user:42"];
+        assert!(wants_json(args.iter().map(ToString::to_string)));
+        let Err(error) = Cli::try_parse_from(args) else {
+            panic!("accepted")
+        };
+        let failure = failure(&error);
+        assert_eq!(
+            failure.error,
+            "the following required arguments were not provided: <POLICY>"
+        );
+        assert!(failure.hint.starts_with("Usage: rl check"), "{failure}");
+        let quoted = ["rl", "override", "--", "--json"];
+        assert!(!wants_json(quoted.iter().map(ToString::to_string)));
     }
 }

@@ -5,11 +5,10 @@
 mod args;
 mod commands;
 mod failure;
-mod fleet;
-mod info;
 mod output;
-mod policies;
-mod wire;
+mod policy_set;
+mod snapshot;
+mod topology;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -19,78 +18,64 @@ use clap::Parser;
 use args::{Cli, Command};
 use commands::{audit, check, completions, doctor, export, overrides, policy, stats, top};
 use failure::Failure;
-use fleet::Access;
+use topology::Access;
 
-/// How a command ended, when it could do its work.
+/// How a command ended, if it could do its work. The order is that of the exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Outcome {
-    Well,
-    /// Denied, different, not there, a warning.
-    No,
-    /// A node failed, or a finding that must not stay.
-    Bad,
+pub enum Exit {
+    Success,
+    /// The answer is no: denied, different, not there, a warning.
+    Negative,
+    /// A node failed, or `rl doctor` found a problem.
+    Failed,
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && args::wants_json(std::env::args()) => {
+            report(&args::failure(&error), true);
+            return ExitCode::from(2);
+        }
+        // Help and version are printed to the standard output, with exit code 0.
+        Err(error) => error.exit(),
+    };
     let code = match run(&cli) {
-        Ok(outcome) => outcome as u8,
+        Ok(exit) => exit as u8,
         Err(failure) => {
-            complain(&failure, cli.json);
+            report(&failure, cli.json);
             2
         }
     };
     ExitCode::from(code)
 }
 
-fn run(cli: &Cli) -> Result<Outcome, Failure> {
+fn run(cli: &Cli) -> Result<Exit, Failure> {
     if let Command::Completions { shell } = cli.command {
         return completions::run(shell);
     }
     let (access, json) = (Access::new(&cli.connect)?, cli.json);
     match &cli.command {
-        Command::Policy(what) => policy::run(&access, what, json),
-        Command::Check {
-            key,
-            policy,
-            cost,
-            peek,
-            force,
-        } => check::run(
-            &access,
-            key,
-            policy,
-            *cost,
-            check::option(*peek, *force),
-            json,
-        ),
-        Command::Override(what) => overrides::run(&access, what, json),
+        Command::Policy(command) => policy::run(&access, command, json),
+        Command::Check(call) => check::run(&access, call, json),
+        Command::Override(command) => overrides::run(&access, command, json),
         Command::Audit { count, key } => audit::run(&access, *count, key.as_deref(), json),
         Command::Stats { policy } => stats::run(&access, policy.as_deref(), json),
-        Command::Top {
-            every,
-            count,
-            denials,
-        } => {
+        Command::Top(options) => {
             let live = std::io::stdout().is_terminal() && !json;
-            top::run(
-                &access,
-                top::View::new(*every, *count, *denials),
-                live,
-                json,
-            )
+            top::run(&access, options, live, json)
         }
         Command::Doctor => doctor::run(&access, json),
         Command::Export {
             listen,
             totals_only,
         } => export::run(&access, *listen, *totals_only),
-        Command::Completions { .. } => Ok(Outcome::Well),
+        Command::Completions { shell } => completions::run(*shell),
     }
 }
 
-/// Errors go to the standard error, so that what was asked for stays alone on the standard output.
-pub fn complain(failure: &Failure, json: bool) {
+/// Prints to the standard error, so that the standard output has only what was asked for.
+pub fn report(failure: &Failure, json: bool) {
     match serde_json::to_string(failure) {
         Ok(text) if json => eprintln!("{text}"),
         _ => eprintln!("rl: {failure}"),

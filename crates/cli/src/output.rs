@@ -1,4 +1,4 @@
-//! What a person reads: tables, and text that cannot play with the terminal.
+//! Output for people and programs.
 
 use std::fmt::Write;
 use std::io::{self, Write as _};
@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints to the standard output; one who closes it early, such as `head`, is not an error.
+/// Prints to the standard output. It is not an error if the reader, such as `head`, closes it early.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            format!("the output cannot be written: {error}"),
+            format!("cannot write the output: {error}"),
             "",
         )),
         _ => Ok(()),
@@ -21,11 +21,11 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 pub fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::new(format!("the answer cannot be written: {error}"), ""))?;
+        .map_err(|error| Failure::new(format!("cannot write the output: {error}"), ""))?;
     print(&format!("{text}\n"))
 }
 
-/// Keys are whatever bytes a caller chose: control characters are shown, not obeyed.
+/// Escapes control characters: keys may contain any bytes, and must not control the terminal.
 pub fn shown(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for char in text.chars() {
@@ -38,7 +38,7 @@ pub fn shown(text: &str) -> String {
     safe
 }
 
-/// Columns under their titles; those whose title begins with `>` are numbers, to the right.
+/// A table. Columns whose title starts with `>` are right-aligned.
 pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     let titles: Vec<(bool, &str)> = titles
         .iter()
@@ -70,7 +70,7 @@ pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Milliseconds for a person: `1.2s`, `3m 20s`, `2d 3h`.
+/// A duration for a person, rounded down: `1.2s`, `3m 20s`, `2d 3h`.
 pub fn span(ms: u64) -> String {
     let s = ms / 1000;
     match s {
@@ -82,10 +82,22 @@ pub fn span(ms: u64) -> String {
     }
 }
 
+/// A wait for a person, rounded up so that nobody retries too early.
+pub fn wait(ms: u64) -> String {
+    let step = match ms {
+        0..1000 => 1,
+        1000..60_000 => 100,
+        60_000..3_600_000 => 1000,
+        3_600_000..86_400_000 => 60_000,
+        _ => 3_600_000,
+    };
+    span(ms.div_ceil(step).saturating_mul(step))
+}
+
 /// A Unix time as `2026-11-16 12:34:56.789` in UTC.
 pub fn time(unix_ms: u64) -> String {
     let (days, ms) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
-    // Counted from 1 March of the year 0, so that a leap day comes last.
+    // Count from 1 March of the year 0, so that a leap day comes last.
     let z = days + 719_468;
     let (era, day) = (z / 146_097, z % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -117,6 +129,14 @@ mod tests {
         assert_eq!(
             [7, 1234, 200_000, 7_260_000, 183_600_000].map(span),
             ["7ms", "1.2s", "3m 20s", "2h 1m", "2d 3h"]
+        );
+    }
+
+    #[test]
+    fn waits_are_rounded_up() {
+        assert_eq!(
+            [0, 7, 1201, 59_901, 60_001, 3_600_001, 86_400_001].map(wait),
+            ["0ms", "7ms", "1.3s", "1m 0s", "1m 1s", "1h 1m", "1d 1h"]
         );
     }
 

@@ -1,19 +1,16 @@
 //! `rl check`, `override`, `audit` and `stats`, and what they say when something is wrong.
 
-#![allow(clippy::unwrap_used)]
-
-mod rl;
-
 use redis::Value;
-use rl::support::Server;
-use rl::{Cluster, command, name, rl, url};
+use rl_testkit::{Cluster, Server};
 use rstest::rstest;
 use serde_json::json;
 
+use crate::support::{command, rl};
+
 #[rstest]
-fn a_check_answers_by_words_and_exit_code() {
+fn a_check_replies_in_text_and_by_exit_code() {
     let server = Server::start();
-    let url = url(&server);
+    let url = server.url();
     let _: () = server.run(
         "RL.POLICY",
         &["SET", "free", "SLIDE", "3", "1h", "SLIDE", "100", "1d"],
@@ -22,7 +19,7 @@ fn a_check_answers_by_words_and_exit_code() {
     assert!(
         check
             .out
-            .starts_with("allowed: 1 of 3 left, by limit 0 of the policy"),
+            .starts_with("allowed: 1 of 3 left (SLIDE 3 1h); fully reset in "),
         "{}",
         check.out
     );
@@ -33,24 +30,39 @@ fn a_check_answers_by_words_and_exit_code() {
         (&peek["allowed"], &peek["remaining"], &peek["index"]),
         (&json!(true), &json!(0), &json!(0))
     );
+    assert_eq!(
+        (&peek["decided_by"], &peek["forced"]),
+        (&json!("SLIDE 3 1h"), &json!(false))
+    );
     let denied = rl(&url, &["check", "user:42", "free", "2"]).exits(1);
     assert!(
         denied
             .out
-            .starts_with("denied by limit 0 of the policy: 1 of 3 left; retry in "),
+            .starts_with("denied: 1 of 3 left (SLIDE 3 1h); retry in "),
         "{}",
         denied.out
     );
     let never = rl(&url, &["check", "user:42", "free", "4"]).exits(1);
-    assert!(never.out.contains("it can never pass"), "{}", never.out);
-    rl(&url, &["check", "user:42", "free", "2", "--force"]).exits(0);
+    assert!(
+        never.out.contains("it can never be allowed"),
+        "{}",
+        never.out
+    );
+    let never = rl(&url, &["check", "user:42", "free", "4", "--json"]).exits(1);
+    assert_eq!(never.json()["retry_after_ms"], json!(null));
+    let forced = rl(&url, &["check", "user:42", "free", "2", "--force"]).exits(0);
+    assert!(
+        forced.out.starts_with("forced: 0 of 3 left (SLIDE 3 1h); "),
+        "{}",
+        forced.out
+    );
     rl(&url, &["check", "user:42", "free", "--peek", "--force"]).exits(2);
 }
 
 #[rstest]
-fn overrides_come_and_go() {
+fn overrides_are_set_shown_and_deleted() {
     let server = Server::start();
-    let url = url(&server);
+    let url = server.url();
     let _: () = server.run("RL.POLICY", &["SET", "free", "SLIDE", "10", "1h"]);
     let set = [
         "override",
@@ -77,17 +89,27 @@ fn overrides_come_and_go() {
         rl(&url, &["check", "user:42", "free"])
             .exits(0)
             .out
-            .contains("49 of 50 left")
+            .contains("49 of 50 left (SLIDE 50 1h)")
     );
     rl(&url, &["override", "set", "user:42", "free", "block"]).exits(0);
     let denied = rl(&url, &["check", "user:42", "free"]).exits(1);
-    assert_eq!(denied.out, "denied by an override: it can never pass\n");
+    assert_eq!(
+        denied.out,
+        "denied by an override (BLOCK): it can never be allowed\n"
+    );
+    let denied = rl(&url, &["check", "user:42", "free", "--json"]).exits(1);
+    assert_eq!(
+        (&denied.json()["index"], &denied.json()["decided_by"]),
+        (&json!(null), &json!("BLOCK"))
+    );
     let get = rl(&url, &["override", "get", "user:42", "--json"])
         .exits(0)
         .json();
     assert_eq!(
         get,
-        json!([{"policy": "free", "override": "BLOCK", "ends_in_ms": -1, "note": ""}])
+        json!({"key": "user:42", "overrides": [
+            {"policy": "free", "override": "BLOCK", "expires_in_ms": null, "note": ""}
+        ]})
     );
     rl(
         &url,
@@ -106,17 +128,47 @@ fn overrides_come_and_go() {
             .out,
         "removed\n"
     );
-    rl(&url, &["override", "del", "user:42", "free"]).exits(1);
+    let del = ["override", "del", "user:42", "free"];
+    rl(&url, &del).exits(1);
+    let none = rl(&url, &[&del[..], &["--json"]].concat()).exits(1).json();
+    assert_eq!(none["removed"], json!(false));
     assert_eq!(
-        rl(&url, &["override", "get", "user:42"]).exits(0).out,
+        rl(&url, &["override", "get", "user:42"]).exits(1).out,
         "none\n"
     );
-    let wrong = rl(&url, &["override", "set", "user:42", "free", "SCALE", "5"]).exits(2);
-    assert!(wrong.err.contains("ERR"), "{}", wrong.err);
+    let none = rl(&url, &["override", "get", "user:42", "--json"]).exits(1);
+    assert_eq!(none.json()["overrides"], json!([]));
+    for (wrong, says) in [
+        (&["SCALE", "5"][..], "SCALE num den"),
+        (&["SLIDE", "5", "1y"], "window must be a duration"),
+        (&["BLOCK", "--for", "1y"], "duration between 1ms and 3650d"),
+    ] {
+        let args = [&["override", "set", "user:42", "free"], wrong].concat();
+        let run = rl(&url, &args).exits(2);
+        assert!(run.err.contains(says), "{wrong:?}: {}", run.err);
+    }
 }
 
 #[rstest]
-fn a_cluster_is_one() {
+fn a_replica_leads_to_its_primary() {
+    let (primary, replica) = (Server::start(), Server::start());
+    replica.follow(&primary);
+    let _: () = primary.run("RL.POLICY", &["SET", "free", "SLIDE", "2", "1h"]);
+    primary.wait_for(&replica);
+    let url = replica.url();
+    for code in [0, 0, 1] {
+        rl(&url, &["check", "user:42", "free"]).exits(code);
+    }
+    assert_eq!(primary.run::<i64>("EXISTS", &["user:42"]), 1);
+    rl(&url, &["override", "set", "user:42", "free", "ALLOW"]).exits(0);
+    rl(&url, &["check", "user:42", "free"]).exits(0);
+    rl(&url, &["override", "get", "user:42"]).exits(0);
+    rl(&url, &["override", "del", "user:42", "free"]).exits(0);
+    rl(&url, &["override", "get", "user:42"]).exits(1);
+}
+
+#[rstest]
+fn a_cluster_is_used_as_a_whole() {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
         let _: () = node.run("RL.POLICY", &["SET", "free", "SLIDE", "2", "1h"]);
@@ -155,8 +207,11 @@ fn a_cluster_is_one() {
         (&total["allowed"], &total["denied"]),
         (&json!(sum("allowed")), &json!(sum("denied")))
     );
-    assert_eq!(total["policies"]["free"]["denied"], json!(12));
-    assert_eq!(stats["nodes"].as_object().unwrap().len(), 3);
+    assert_eq!(stats["policies"][0]["policy"], "free");
+    assert_eq!(stats["policies"][0]["denied"], json!(12));
+    assert_eq!(stats["policies"][0]["refunded"], json!(null));
+    assert_eq!(stats["nodes"].as_array().unwrap().len(), 3);
+    assert!(stats["nodes"][0]["node"].is_string(), "{stats}");
     let one = rl(&cluster.url(), &["stats", "free"]).exits(0);
     assert!(
         one.out.contains("free") && one.out.contains("12"),
@@ -168,7 +223,7 @@ fn a_cluster_is_one() {
     let audit = rl(&cluster.url(), &["audit", "-n", "100", "--json"])
         .exits(0)
         .json();
-    let audit = audit.as_array().unwrap();
+    let audit = audit["denials"].as_array().unwrap();
     assert_eq!(audit.len(), 12);
     assert!(
         audit
@@ -186,15 +241,15 @@ fn a_cluster_is_one() {
         rl(&cluster.url(), &["audit", "--key", "nobody"])
             .exits(0)
             .out,
-        "no denials are on record\n"
+        "no denials are recorded\n"
     );
 }
 
 #[rstest]
-fn figures_that_are_missing_are_told() {
+fn a_node_that_does_not_answer_is_reported() {
     let mut cluster = Cluster::start();
     cluster.nodes[1].kill();
-    let dead = name(&cluster.nodes[1]);
+    let dead = cluster.nodes[1].address();
     for args in [&["stats"][..], &["audit"], &["top"]] {
         let run = rl(&cluster.url(), args).exits(2);
         assert!(
@@ -203,13 +258,15 @@ fn figures_that_are_missing_are_told() {
             run.out,
             run.err
         );
+        let json = rl(&cluster.url(), &[args, &["--json"]].concat()).exits(2);
+        assert_eq!(json.json()["failed"][0]["node"], dead, "{args:?}");
     }
 }
 
 #[rstest]
 fn errors_say_what_to_do() {
     let server = Server::start();
-    let address = url(&server);
+    let address = server.url();
     let unknown = rl(&address, &["check", "k", "nothing"]).exits(2);
     assert!(
         unknown.err.contains("ERR no such policy") && unknown.err.contains("rl policy push"),
@@ -223,29 +280,43 @@ fn errors_say_what_to_do() {
     )
     .unwrap();
     assert!(
-        error["error"].as_str().unwrap().contains("no such policy") && error["do"].is_string(),
+        error["error"].as_str().unwrap().contains("no such policy") && error["hint"].is_string(),
         "{error}"
     );
 
-    let bare = Server::start_bare(&[], &[]);
-    let no_module = rl(&url(&bare), &["stats"]).exits(2);
+    let wrong = rl(&address, &["check", "--json", "k"]).exits(2);
+    let error: serde_json::Value = serde_json::from_str(&wrong.err).unwrap();
+    assert!(
+        error["error"].as_str().unwrap().contains("<POLICY>")
+            && error["hint"].as_str().unwrap().contains("rl check"),
+        "{error}"
+    );
+    assert!(
+        rl(&address, &["--json", "--help"])
+            .exits(0)
+            .out
+            .contains("Usage:")
+    );
+
+    let bare = Server::without_module(&[]);
+    let no_module = rl(&bare.url(), &["stats"]).exits(2);
     assert!(no_module.err.contains("loadmodule"), "{}", no_module.err);
 
     let _: Value = bare.run("CONFIG", &["SET", "requirepass", "secret"]);
-    let no_password = rl(&url(&bare), &["stats"]).exits(2);
+    let no_password = rl(&bare.url(), &["stats"]).exits(2);
     assert!(
         no_password.err.contains("NOAUTH") && no_password.err.contains("RL_PASSWORD"),
         "{}",
         no_password.err
     );
-    let wrong = format!("redis://:wrong@{}", name(&bare));
+    let wrong = format!("redis://:wrong@{}", bare.address());
     let wrong = rl(&wrong, &["stats"]).exits(2);
     assert!(
         wrong.err.contains("RL_PASSWORD") && !wrong.err.contains("wrong@"),
         "{}",
         wrong.err
     );
-    let right = command(&url(&bare), &["stats"])
+    let right = command(&bare.url(), &["stats"])
         .env("RL_PASSWORD", "secret")
         .output()
         .unwrap();
@@ -258,7 +329,7 @@ fn errors_say_what_to_do() {
         nobody.err
     );
     let tls = rl("rediss://127.0.0.1", &["doctor"]).exits(2);
-    assert!(tls.err.contains("no TLS"), "{}", tls.err);
+    assert!(tls.err.contains("TLS"), "{}", tls.err);
     let nonsense = rl("http://127.0.0.1", &["doctor"]).exits(2);
     assert!(
         nonsense.err.contains("write --url redis://"),

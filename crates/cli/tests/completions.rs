@@ -1,20 +1,18 @@
 //! Completions, loaded by the shells themselves.
 
-#![allow(clippy::unwrap_used)]
-
-mod rl;
-
 use std::process::Command;
 
-use rl::{Folder, RL, Terminal, rl};
+use rl_testkit::TempDir;
 use rstest::rstest;
+
+use crate::support::{RL, Terminal, rl};
 
 const NOBODY: &str = "redis://127.0.0.1:1";
 
-fn folder_with(shell: &str) -> (Folder, String) {
+fn folder_with(shell: &str) -> (TempDir, String) {
     let script = rl(NOBODY, &["completions", shell]).exits(0);
-    let folder = Folder::new();
-    let file = folder.file("completions", &script.out);
+    let folder = TempDir::new();
+    let file = folder.write("completions", &script.out);
     (folder, file)
 }
 
@@ -38,7 +36,7 @@ fn output(shell: &str, args: &[&str]) -> String {
 }
 
 #[rstest]
-fn bash() {
+fn bash_completes_commands() {
     let (_folder, file) = folder_with("bash");
     let ask = |words: &str, count: usize| {
         let script = format!(
@@ -52,7 +50,7 @@ fn bash() {
 }
 
 #[rstest]
-fn fish() {
+fn fish_completes_commands() {
     let (_folder, file) = folder_with("fish");
     let ask = |line: &str| {
         output(
@@ -70,7 +68,7 @@ fn fish() {
 }
 
 #[rstest]
-fn zsh() {
+fn zsh_completes_commands() {
     let (folder, file) = folder_with("zsh");
     let dump = folder.path("zcompdump");
     let terminal = Terminal::run(&format!("PATH={} PS1='ready> ' zsh -f", path()));
@@ -85,5 +83,5 @@ fn zsh() {
     terminal.shows(&["ready> rl policy"]);
     terminal.press(&["-l", "pu"]);
     terminal.press(&["Tab"]);
-    terminal.shows(&["push", "pull", "Make every primary hold"]);
+    terminal.shows(&["push", "pull", "Replace the policies"]);
 }

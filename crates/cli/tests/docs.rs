@@ -1,16 +1,13 @@
 //! What docs/cli.md says is what happens.
 
-#![allow(clippy::unwrap_used)]
-
-mod rl;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use rl::support::{Server, ask, eventually, root};
-use rl::{Folder, RL, command, name, rl, url};
+use rl_testkit::{Server, TempDir, ask, eventually, root, try_ask};
 use rstest::rstest;
+
+use crate::support::{RL, command, rl};
 
 fn page() -> String {
     fs::read_to_string(root().join("docs/cli.md")).unwrap()
@@ -39,10 +36,10 @@ fn alike(expected: &str, actual: &str) -> bool {
 }
 
 #[rstest]
-fn the_examples_answer_what_the_page_says() {
-    let (server, folder) = (Server::start(), Folder::new());
-    let page = page().replace("10.0.0.1:6379", &name(&server));
-    folder.file("limits.json", blocks(&page, "json")[0]);
+fn the_examples_print_what_the_page_says() {
+    let (server, folder) = (Server::start(), TempDir::new());
+    let page = page().replace("10.0.0.1:6379", &server.address());
+    folder.write("limits.json", blocks(&page, "json")[0]);
     let path = format!(
         "{}:{}",
         Path::new(RL).parent().unwrap().display(),
@@ -56,7 +53,7 @@ fn the_examples_answer_what_the_page_says() {
                 .args(["-c", &format!("{line} 2>&1")])
                 .current_dir(folder.path(""))
                 .env("PATH", &path)
-                .env("RL_URL", url(&server))
+                .env("RL_URL", server.url())
                 .output()
                 .unwrap();
             let actual = String::from_utf8(output.stdout).unwrap();
@@ -95,7 +92,7 @@ fn every_command_is_on_the_page() {
 
 #[rstest]
 fn the_user_of_the_page_may_do_it_all() {
-    let (primary, replica, folder) = (Server::start(), Server::start(), Folder::new());
+    let (primary, replica, folder) = (Server::start(), Server::start(), TempDir::new());
     replica.follow(&primary);
     eventually("the primary lists its replica", || {
         primary.info("replication", "connected_slaves") == "1"
@@ -106,7 +103,7 @@ fn the_user_of_the_page_may_do_it_all() {
         .find(|line| line.starts_with("ACL SETUSER rl "))
         .unwrap();
     for node in [&primary, &replica] {
-        if let Err(error) = rl::support::try_ask::<()>(&mut node.connect(), line) {
+        if let Err(error) = try_ask::<()>(&mut node.connect(), line) {
             // Before 7.0 only whole commands can be told apart.
             assert!(error.to_string().contains("config|get"), "{error}");
             let whole = line
@@ -115,8 +112,8 @@ fn the_user_of_the_page_may_do_it_all() {
             ask::<()>(&mut node.connect(), &whole);
         }
     }
-    let file = folder.file("limits.json", blocks(&page, "json")[0]);
-    let user = format!("redis://rl:secret@{}", name(&primary));
+    let file = folder.write("limits.json", blocks(&page, "json")[0]);
+    let user = format!("redis://rl:secret@{}", primary.address());
     for (args, code) in [
         (&["policy", "push", &file][..], 0),
         (&["policy", "diff", &file], 0),

@@ -1,16 +1,12 @@
 //! `rl doctor`: each finding provoked for real.
 
-#![allow(clippy::unwrap_used)]
-
-mod rl;
-
 use std::fs;
 
 use redis::Value;
-use rl::support::clock::Frozen;
-use rl::support::{Server, ask, eventually, module};
-use rl::{Cluster, Folder, RL, Terminal, name, rl, url};
+use rl_testkit::{Cluster, FrozenServer, Server, TempDir, ask, base_config, eventually, module};
 use rstest::rstest;
+
+use crate::support::{RL, Terminal, rl};
 
 /// The worst level by exit code, and the findings as `code node`.
 fn findings(url: &str) -> (i32, Vec<String>) {
@@ -18,7 +14,7 @@ fn findings(url: &str) -> (i32, Vec<String>) {
     let json = run.json();
     let each = json["findings"].as_array().unwrap().iter().map(|finding| {
         assert!(
-            finding["do"].as_str().unwrap().len() > 5,
+            finding["hint"].as_str().unwrap().len() > 5,
             "each says what to do: {finding}"
         );
         format!(
@@ -46,27 +42,27 @@ fn pair() -> (Server, Server) {
 }
 
 #[rstest]
-fn a_healthy_server_and_a_healthy_cluster() {
+fn a_healthy_server_and_a_healthy_cluster_have_no_findings() {
     let (primary, replica) = pair();
     let _: () = primary.run("RL.POLICY", &["SET", "free", "SLIDE", "5", "1m"]);
     for node in [&primary, &replica] {
-        let run = rl(&url(node), &["doctor"]).exits(0);
+        let run = rl(&node.url(), &["doctor"]).exits(0);
         assert!(
-            run.out.contains("All is well.") && run.out.contains("1 policies"),
+            run.out.contains("No problems found.") && run.out.contains("1 policies"),
             "{}",
             run.out
         );
         assert!(
             run.out.contains(&format!(
                 "{}  replica of {}",
-                name(&replica),
-                name(&primary)
+                replica.address(),
+                primary.address()
             )),
             "{}",
             run.out
         );
     }
-    assert_eq!(findings(&url(&primary)), (0, vec![]));
+    assert_eq!(findings(&primary.url()), (0, vec![]));
 
     let cluster = Cluster::with_replicas();
     for node in cluster.primaries() {
@@ -76,10 +72,10 @@ fn a_healthy_server_and_a_healthy_cluster() {
 }
 
 #[rstest]
-fn nothing_saved_and_nobody_to_take_over() {
+fn a_server_without_persistence_or_replica_is_reported() {
     let server = Server::start();
-    let (code, found) = findings(&url(&server));
-    let node = name(&server);
+    let (code, found) = findings(&server.url());
+    let node = server.address();
     assert_eq!(
         (code, found),
         (
@@ -92,7 +88,7 @@ fn nothing_saved_and_nobody_to_take_over() {
     );
     let _: Value = server.run("CONFIG", &["SET", "save", "3600 1"]);
     assert_eq!(
-        findings(&url(&server)),
+        findings(&server.url()),
         (1, vec![format!("no-replica {node}")])
     );
 }
@@ -100,22 +96,22 @@ fn nothing_saved_and_nobody_to_take_over() {
 #[rstest]
 #[case("allkeys-lru")]
 #[case("volatile-ttl")]
-fn eviction_that_drops_counters(#[case] policy: &str) {
+fn eviction_that_may_drop_counters_is_reported(#[case] policy: &str) {
     let (primary, replica) = pair();
     let _: Value = primary.run("CONFIG", &["SET", "maxmemory-policy", policy]);
-    let found = format!("eviction {}", name(&primary));
+    let found = format!("eviction {}", primary.address());
     assert_eq!(
-        findings(&url(&primary)),
+        findings(&primary.url()),
         (0, vec![found.clone()]),
         "harmless without a maxmemory"
     );
     let _: Value = primary.run("CONFIG", &["SET", "maxmemory", "100mb"]);
-    assert_eq!(findings(&url(&primary)), (2, vec![found]));
+    assert_eq!(findings(&primary.url()), (2, vec![found]));
     drop(replica);
 }
 
 #[rstest]
-fn a_save_that_fails() {
+fn a_save_that_fails_is_reported() {
     let (primary, _replica) = pair();
     // The disk is gone: the folder that it would write to.
     let _: Value = primary.run("CONFIG", &["SET", "appendonly", "no"]);
@@ -127,37 +123,37 @@ fn a_save_that_fails() {
         primary.info("persistence", "rdb_last_bgsave_status") == "err"
     });
     assert_eq!(
-        findings(&url(&primary)),
-        (2, vec![format!("persistence-fails {}", name(&primary))])
+        findings(&primary.url()),
+        (2, vec![format!("persistence-fails {}", primary.address())])
     );
 }
 
 #[rstest]
-fn policies_that_differ() {
+fn policies_that_differ_are_reported() {
     let (primary, replica) = pair();
     let _: () = primary.run("RL.POLICY", &["SET", "free", "SLIDE", "5", "1m"]);
     primary.wait_for(&replica);
     let _: Value = replica.run("CONFIG", &["SET", "replica-read-only", "no"]);
     let _: i64 = replica.run("RL.POLICY", &["DEL", "free"]);
     assert_eq!(
-        findings(&url(&primary)),
+        findings(&primary.url()),
         (
             2,
-            vec![format!("replica-policies-differ {}", name(&replica))]
+            vec![format!("replica-policies-differ {}", replica.address())]
         )
     );
 
     let cluster = Cluster::with_replicas();
     let primaries = cluster.primaries();
     // The first by name is the one that others are compared with.
-    let odd = primaries.iter().max_by_key(|node| name(node)).unwrap();
+    let odd = primaries.iter().max_by_key(|node| node.address()).unwrap();
     let _: () = odd.run("RL.POLICY", &["SET", "free", "SLIDE", "5", "1m"]);
     assert_eq!(
         findings(&cluster.url()),
-        (2, vec![format!("policies-differ {}", name(odd))])
+        (2, vec![format!("policies-differ {}", odd.address())])
     );
-    let folder = Folder::new();
-    let file = folder.file(
+    let folder = TempDir::new();
+    let file = folder.write(
         "limits.json",
         r#"{"policies":{"free":{"limits":["SLIDE 5 1m"]}}}"#,
     );
@@ -170,24 +166,24 @@ fn policies_that_differ() {
 }
 
 #[rstest]
-fn clocks_apart() {
+fn clocks_that_differ_are_reported() {
     let primary = Server::with(&["appendonly", "yes"]);
-    let odd = Frozen::with(&["appendonly", "yes"]);
+    let odd = FrozenServer::with(&["appendonly", "yes"]);
     odd.server.follow(&primary);
-    let (code, found) = findings(&url(&primary));
+    let (code, found) = findings(&primary.url());
     assert_eq!(code, 2);
     assert!(found.contains(&"clock-skew -".to_owned()), "{found:?}");
-    let text = rl(&url(&primary), &["doctor"]).out;
+    let text = rl(&primary.url(), &["doctor"]).out;
     assert!(
-        text.contains(&format!("the clock of {} is ", name(&odd.server)))
+        text.contains(&format!("the clock of {} is ", odd.server.address()))
             && text.contains("chrony"),
         "{text}"
     );
 }
 
 #[rstest]
-fn a_module_that_is_missing_or_of_another_version() {
-    let folder = Folder::new();
+fn a_module_that_is_missing_or_of_another_version_is_reported() {
+    let folder = TempDir::new();
     // The same module, but for the version that it tells.
     let mut library = fs::read(module()).unwrap();
     let (old, new) = (
@@ -207,17 +203,17 @@ fn a_module_that_is_missing_or_of_another_version() {
     fs::copy(module(), &other).unwrap();
     fs::write(&other, library).unwrap();
 
-    let mut config = rl::support::basics();
+    let mut config = base_config();
     config.extend(Cluster::config());
-    let bare = Server::start_bare(&config, &[]);
+    let bare = Server::without_module(&config);
     config.extend(["loadmodule", &other]);
-    let newer = Server::start_bare(&config, &[]);
+    let newer = Server::without_module(&config);
     assert_eq!(newer.info("rl", "rl_version"), "9.9.9");
-    let cluster = Cluster::of(vec![Server::with(&Cluster::config()), bare, newer], 0);
+    let cluster = Cluster::of(vec![Server::with(&Cluster::config()), bare, newer]);
     let (code, found) = findings(&cluster.url());
     assert_eq!(code, 2);
     assert!(
-        found.contains(&format!("module-missing {}", name(&cluster.nodes[1]))),
+        found.contains(&format!("module-missing {}", cluster.nodes[1].address())),
         "{found:?}"
     );
     assert!(found.contains(&"versions-differ -".to_owned()), "{found:?}");
@@ -228,8 +224,8 @@ fn a_module_that_is_missing_or_of_another_version() {
 }
 
 #[rstest]
-fn an_audit_stream_that_cannot_be_written() {
-    let primary = Server::with_arguments(&["audit-stream", "audit"]);
+fn an_audit_stream_that_cannot_be_written_is_reported() {
+    let primary = Server::with_module_args(&["audit-stream", "audit"]);
     let _: Value = primary.run("CONFIG", &["SET", "appendonly", "yes"]);
     let replica = Server::with(&["appendonly", "yes"]);
     replica.follow(&primary);
@@ -237,13 +233,16 @@ fn an_audit_stream_that_cannot_be_written() {
     ask::<()>(&mut con, "SET audit no-stream");
     let _: Vec<i64> = ask(&mut con, "RL.SLIDE k 0 1m");
     assert_eq!(
-        findings(&url(&primary)),
-        (1, vec![format!("audit-stream-errors {}", name(&primary))])
+        findings(&primary.url()),
+        (
+            1,
+            vec![format!("audit-stream-errors {}", primary.address())]
+        )
     );
 }
 
 #[rstest]
-fn a_replica_that_has_lost_its_primary() {
+fn a_replica_that_has_lost_its_primary_is_reported() {
     let cluster = Cluster::with_replicas();
     let replica = cluster.replicas()[0];
     let port = replica.info("replication", "master_port");
@@ -261,24 +260,24 @@ fn a_replica_that_has_lost_its_primary() {
     let (code, found) = findings(&cluster.url());
     assert_eq!(
         (code, found),
-        (2, vec![format!("replica-link-down {}", name(replica))])
+        (2, vec![format!("replica-link-down {}", replica.address())])
     );
 }
 
 #[rstest]
-fn a_user_who_may_not_look() {
+fn a_user_without_permission_gets_a_finding_for_each_gap() {
     let (primary, _replica) = pair();
     let mut con = primary.connect();
     ask::<()>(
         &mut con,
         "ACL SETUSER guest on >pw +@all -config -rl.policy ~*",
     );
-    let guest = format!("redis://guest:pw@{}", name(&primary));
+    let guest = format!("redis://guest:pw@{}", primary.address());
     // The replica knows no such user.
     let (code, found) = findings(&guest);
     assert_eq!(code, 2);
     assert!(
-        found.contains(&format!("policies-unreadable {}", name(&primary))),
+        found.contains(&format!("policies-unreadable {}", primary.address())),
         "{found:?}"
     );
     ask::<()>(&mut con, "ACL SETUSER guest -info");
@@ -291,9 +290,9 @@ fn a_user_who_may_not_look() {
 }
 
 #[rstest]
-fn a_dead_node_in_a_real_terminal() {
+fn a_dead_node_is_shown_in_a_real_terminal() {
     let mut cluster = Cluster::start();
-    let dead = name(&cluster.nodes[2]);
+    let dead = cluster.nodes[2].address();
     cluster.nodes[2].kill();
     // Before the others notice, and after.
     for noticed in [false, true] {
@@ -317,12 +316,12 @@ fn a_dead_node_in_a_real_terminal() {
         let terminal = Terminal::run(&line);
         let screen = terminal.shows(&["PROBLEM", "WARNING", "exit=2"]);
         assert!(
-            screen.contains(&format!("PROBLEM  {dead}: no answer: ")),
+            screen.contains(&format!("PROBLEM  {dead}: no reply: ")),
             "{screen}"
         );
         assert!(screen.contains("→ "), "{screen}");
         assert!(
-            screen.contains(&format!("{dead}  primary  no answer")),
+            screen.contains(&format!("{dead}  primary  no reply")),
             "{screen}"
         );
         assert_eq!(

@@ -1,19 +1,16 @@
 //! `rl export`, scraped by a real Prometheus; the dashboard and the alerts speak of what it exports.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod rl;
-
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
-use rl::support::{Server, ask, eventually, root, try_ask};
-use rl::{Cluster, Folder, command, name};
+use rl_testkit::{Cluster, Server, TempDir, ask, eventually, root, try_ask};
 use rstest::rstest;
 use serde_json::Value;
+
+use crate::support::command;
 
 /// A process that ends with the test.
 struct Running(Child);
@@ -102,14 +99,14 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    fn start(folder: &Folder, target: &str) -> Self {
+    fn start(folder: &TempDir, target: &str) -> Self {
         let config = format!(
             "global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}\n\
              scrape_configs: [{{job_name: rl, static_configs: [{{targets: ['{target}']}}]}}]\n\
              rule_files: ['{}']\n",
             root().join("docs/dashboards/alerts.yaml").display()
         );
-        let config = folder.file("prometheus.yaml", &config);
+        let config = folder.write("prometheus.yaml", &config);
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
@@ -158,7 +155,7 @@ impl Prometheus {
 
 #[rstest]
 fn prometheus_sees_what_the_servers_count() {
-    let (mut cluster, folder) = (cluster(), Folder::new());
+    let (mut cluster, folder) = (cluster(), TempDir::new());
     let (_exporter, address) = export(&cluster.url());
     let prometheus = Prometheus::start(&folder, &address);
     eventually("Prometheus has scraped", || {
@@ -166,7 +163,7 @@ fn prometheus_sees_what_the_servers_count() {
     });
 
     for node in &cluster.nodes {
-        let (label, all) = (name(node), stats(node, &[]));
+        let (label, all) = (node.address(), stats(node, &[]));
         assert!(
             all["denied"] > 0.0
                 && all["forced"] > 0.0
@@ -222,11 +219,20 @@ fn prometheus_sees_what_the_servers_count() {
             "docs/cli.md lacks {name}"
         );
     }
+    for panel in panels() {
+        let selectors = panel.matches('{').count();
+        assert_eq!(
+            panel.matches("{instance=\"$instance\"").count(),
+            selectors,
+            "two clusters would mix: {panel}"
+        );
+    }
     let expressions = [panels(), alerts()].concat();
     assert!(expressions.len() >= 12, "{expressions:?}");
     for expression in &expressions {
         prometheus.query(
             &expression
+                .replace("$instance", &address)
                 .replace("$node", ".*")
                 .replace("$policy", ".*")
                 .replace("$__rate_interval", "1m"),
@@ -244,7 +250,7 @@ fn prometheus_sees_what_the_servers_count() {
     assert!(!firing(&prometheus).contains(&"RlNodeDown".to_owned()));
 
     // A node that is down is a figure, not a failed scrape.
-    let dead = name(&cluster.nodes[1]);
+    let dead = cluster.nodes[1].address();
     cluster.nodes[1].kill();
     let text = scrape(&address);
     assert!(
@@ -305,10 +311,10 @@ fn alerts() -> Vec<String> {
 }
 
 #[rstest]
-fn the_format_and_the_alerts_are_sound() {
+fn the_exported_format_and_the_alerts_are_valid() {
     let server = Server::start();
     let _: () = server.run("RL.POLICY", &["SET", "a\"b\\", "SLIDE", "5", "1m"]);
-    let (_exporter, address) = export(&rl::url(&server));
+    let (_exporter, address) = export(&server.url());
     let text = scrape(&address);
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
@@ -342,15 +348,27 @@ fn the_format_and_the_alerts_are_sound() {
         String::from_utf8_lossy(&output.stderr)
     );
     let found = format!("{} rules found", alerts().len());
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains(&found), "{told}");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains(&found), "{printed}");
+
+    let output = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(root().join("docs/dashboards/alerts_test.yaml"))
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
 
     assert!(get(&address, "/elsewhere").0.contains("404"));
     assert!(get(&address, "/").1.contains("/metrics"));
 }
 
 #[rstest]
-fn a_server_that_comes_later_and_callers_that_dawdle() {
+fn late_servers_and_slow_clients_do_not_stop_the_exporter() {
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()

@@ -1,14 +1,11 @@
 //! `rl policy`: a file and every primary hold the same, or the difference is told.
 
-#![allow(clippy::unwrap_used)]
-
-mod rl;
-
 use redis::Value;
-use rl::support::Server;
-use rl::{Cluster, Folder, RL, Terminal, name, rl, url};
+use rl_testkit::{Cluster, Server, TempDir};
 use rstest::rstest;
 use serde_json::json;
+
+use crate::support::{RL, Terminal, rl};
 
 const FILE: &str = r#"{"policies": {
   "pro": {"limits": ["slide 60 60 cost 1", "SLIDE 90000 1m"], "note": "requests and tokens"},
@@ -29,9 +26,9 @@ fn wanted() -> serde_json::Value {
 }
 
 #[rstest]
-fn a_file_goes_to_a_server_and_comes_back() {
-    let (server, folder) = (Server::start(), Folder::new());
-    let (url, file) = (url(&server), folder.file("limits.json", FILE));
+fn a_pushed_file_is_pulled_unchanged() {
+    let (server, folder) = (Server::start(), TempDir::new());
+    let (url, file) = (server.url(), folder.write("limits.json", FILE));
     let _: () = server.run("RL.POLICY", &["SET", "free", "SLIDE", "50", "1m"]);
 
     let diff = rl(&url, &["policy", "diff", &file]).exits(1);
@@ -40,7 +37,7 @@ fn a_file_goes_to_a_server_and_comes_back() {
         format!(
             "@ {}\n- free: SLIDE 50 1m\n+ free: SLIDE 100 1m\n\
              + pro: SLIDE 60 1m COST 1 + SLIDE 90000 1m  # requests and tokens\n+ trial: BUCKET 10 10 1h (shadow)\n",
-            name(&server)
+            server.address()
         )
     );
     assert_eq!(
@@ -58,7 +55,7 @@ fn a_file_goes_to_a_server_and_comes_back() {
     assert!(
         push.out.ends_with(&format!(
             "pushed 3 policies to 1 of 1 primaries: {}\n",
-            name(&server)
+            server.address()
         )),
         "{}",
         push.out
@@ -80,8 +77,8 @@ fn a_file_goes_to_a_server_and_comes_back() {
 
 #[rstest]
 fn nothing_is_deleted_by_accident() {
-    let (server, folder) = (Server::start(), Folder::new());
-    let (url, file) = (url(&server), folder.file("limits.json", FILE));
+    let (server, folder) = (Server::start(), TempDir::new());
+    let (url, file) = (server.url(), folder.write("limits.json", FILE));
     let _: () = server.run("RL.POLICY", &["SET", "old", "SLIDE", "1", "1m"]);
 
     let refused = rl(&url, &["policy", "push", &file]).exits(2);
@@ -115,17 +112,17 @@ fn nothing_is_deleted_by_accident() {
 
 #[rstest]
 fn a_bad_file_reaches_no_node() {
-    let (server, folder) = (Server::start(), Folder::new());
+    let (server, folder) = (Server::start(), TempDir::new());
     let bad = FILE.replace("BUCKET 10 10 1h", "BUCKET 10 10 1y");
-    let file = folder.file("limits.json", &bad);
+    let file = folder.write("limits.json", &bad);
     for command in ["diff", "push"] {
-        let run = rl(&url(&server), &["policy", command, &file]).exits(2);
+        let run = rl(&server.url(), &["policy", command, &file]).exits(2);
         let says = format!(
             "{file}:4:41: policy \"trial\": limit \"BUCKET 10 10 1y\": period must be a duration"
         );
         assert!(run.err.contains(&says), "{}", run.err);
     }
-    let missing = rl(&url(&server), &["policy", "push", "/nowhere/limits.json"]).exits(2);
+    let missing = rl(&server.url(), &["policy", "push", "/nowhere/limits.json"]).exits(2);
     assert!(
         missing.err.contains("/nowhere/limits.json: No such file"),
         "{}",
@@ -135,9 +132,9 @@ fn a_bad_file_reaches_no_node() {
 }
 
 #[rstest]
-fn every_primary_of_a_cluster() {
-    let (cluster, folder) = (Cluster::start(), Folder::new());
-    let file = folder.file("limits.json", FILE);
+fn a_file_is_pushed_to_every_primary_of_a_cluster() {
+    let (cluster, folder) = (Cluster::start(), TempDir::new());
+    let file = folder.write("limits.json", FILE);
     let push = rl(&cluster.url(), &["policy", "push", &file]).exits(0);
     assert!(
         push.out.contains("pushed 3 policies to 3 of 3 primaries"),
@@ -155,7 +152,7 @@ fn every_primary_of_a_cluster() {
     assert!(
         diff.out.contains(&format!(
             "@ {}\n- free: SLIDE 7 1m\n+ free: SLIDE 100 1m\n",
-            name(astray)
+            astray.address()
         )),
         "{}",
         diff.out
@@ -163,14 +160,14 @@ fn every_primary_of_a_cluster() {
     let pulled = folder.path("pulled.json");
     let refused = rl(&cluster.url(), &["policy", "pull", &pulled]).exits(2);
     assert!(
-        refused.err.contains("do not hold the same") && refused.err.contains(&name(astray)),
+        refused.err.contains("have different policies") && refused.err.contains(&astray.address()),
         "{}",
         refused.err
     );
     assert!(!std::path::Path::new(&pulled).exists());
     rl(
         &cluster.url(),
-        &["policy", "pull", &pulled, "--from", &name(astray)],
+        &["policy", "pull", &pulled, "--from", &astray.address()],
     )
     .exits(0);
     assert!(
@@ -188,16 +185,16 @@ fn every_primary_of_a_cluster() {
 }
 
 #[rstest]
-fn a_node_that_fails_is_named_and_the_others_are_told() {
-    let (mut cluster, folder) = (Cluster::start(), Folder::new());
-    let file = folder.file("limits.json", FILE);
+fn a_node_that_fails_is_named_and_the_others_are_updated() {
+    let (mut cluster, folder) = (Cluster::start(), TempDir::new());
+    let file = folder.write("limits.json", FILE);
 
     // One refuses to write.
     let full = &cluster.nodes[2];
     let _: Value = full.run("CONFIG", &["SET", "maxmemory", "1"]);
     let push = rl(&cluster.url(), &["policy", "push", &file]).exits(2);
     assert!(
-        push.err.contains(&format!("{}: OOM", name(full))),
+        push.err.contains(&format!("{}: OOM", full.address())),
         "{}",
         push.err
     );
@@ -215,9 +212,9 @@ fn a_node_that_fails_is_named_and_the_others_are_told() {
     let _: Value = full.run("CONFIG", &["SET", "maxmemory", "0"]);
 
     // One is dead.
-    let dead = name(&cluster.nodes[1]);
+    let dead = cluster.nodes[1].address();
     cluster.nodes[1].kill();
-    let other = folder.file("other.json", &FILE.replace("SLIDE 100 60", "SLIDE 200 60"));
+    let other = folder.write("other.json", FILE.replace("SLIDE 100 60", "SLIDE 200 60"));
     let push = rl(&cluster.url(), &["policy", "push", &other]).exits(2);
     assert!(push.err.contains(&format!("rl: {dead}: ")), "{}", push.err);
     let told = format!("to 2 of 3 primaries: {}", names(&cluster, &[0, 2]));
@@ -245,17 +242,17 @@ fn a_node_that_fails_is_named_and_the_others_are_told() {
 }
 
 fn names(cluster: &Cluster, which: &[usize]) -> String {
-    let mut names: Vec<_> = which.iter().map(|&n| name(&cluster.nodes[n])).collect();
+    let mut names: Vec<_> = which.iter().map(|&n| cluster.nodes[n].address()).collect();
     names.sort();
     names.join(", ")
 }
 
 #[rstest]
 fn a_replica_leads_to_its_primary() {
-    let (primary, replica, folder) = (Server::start(), Server::start(), Folder::new());
+    let (primary, replica, folder) = (Server::start(), Server::start(), TempDir::new());
     replica.follow(&primary);
-    let file = folder.file("limits.json", FILE);
-    rl(&url(&replica), &["policy", "push", &file]).exits(0);
+    let file = folder.write("limits.json", FILE);
+    rl(&replica.url(), &["policy", "push", &file]).exits(0);
     assert_eq!(dump(&primary), wanted());
     primary.wait_for(&replica);
     assert_eq!(dump(&replica), wanted());

@@ -1,12 +1,9 @@
 //! `rl top` in a real terminal, and without one.
 
-#![allow(clippy::unwrap_used)]
-
-mod rl;
-
-use rl::support::{Server, ask};
-use rl::{Cluster, RL, Terminal, name, rl};
+use rl_testkit::{Cluster, Server, ask, try_ask};
 use rstest::rstest;
+
+use crate::support::{RL, Terminal, rl};
 
 /// Checks of `often` (allowed) and `greedy` (mostly denied), wherever they live.
 fn traffic(cluster: &Cluster, rounds: usize) {
@@ -15,8 +12,7 @@ fn traffic(cluster: &Cluster, rounds: usize) {
         for (key, calls) in [("often", 4), ("greedy", 3)] {
             for _ in 0..rounds * calls {
                 let policy = if key == "often" { "pro" } else { "free" };
-                let reply =
-                    rl::support::try_ask::<Vec<i64>>(&mut con, &format!("RL.CHECK {key} {policy}"));
+                let reply = try_ask::<Vec<i64>>(&mut con, &format!("RL.CHECK {key} {policy}"));
                 if reply.is_err() {
                     // It lives on another node.
                     break;
@@ -46,7 +42,7 @@ fn a_terminal_shows_what_happens_and_q_quits() {
     );
     let terminal = Terminal::run(&line);
     let screen = terminal.shows(&[
-        "rl top   3 of 3 primaries answer",
+        "rl top   3 of 3 primaries reply",
         "hottest keys by checks",
         "often",
         "greedy",
@@ -87,18 +83,18 @@ fn a_node_that_dies_is_named_while_the_rest_goes_on() {
     let mut cluster = cluster();
     traffic(&cluster, 10);
     let terminal = Terminal::run(&format!("{RL} --url {} top --every 1", cluster.url()));
-    terminal.shows(&["3 of 3 primaries answer"]);
-    let dead = name(&cluster.nodes[2]);
+    terminal.shows(&["3 of 3 primaries reply"]);
+    let dead = cluster.nodes[2].address();
     cluster.nodes[2].kill();
     terminal.shows(&[
-        "2 of 3 primaries answer",
-        &format!("no figures from {dead}"),
+        "2 of 3 primaries reply",
+        &format!("no statistics from {dead}"),
     ]);
     // Even the one that was asked for the others.
     cluster.nodes[0].kill();
-    terminal.shows(&["1 of 3 primaries answer"]);
+    terminal.shows(&["1 of 3 primaries reply"]);
     cluster.nodes[1].kill();
-    terminal.shows(&["0 of 3 primaries answer", "in all"]);
+    terminal.shows(&["0 of 3 primaries reply", "in total"]);
     terminal.press(&["q"]);
 }
 
@@ -123,11 +119,11 @@ fn without_a_terminal_it_prints_once() {
     assert_eq!(json["total"]["denied"], 25, "{json}");
     assert_eq!(json["keys"].as_array().unwrap().len(), 1, "{json}");
     assert_eq!(json["keys"][0]["key"], "greedy", "{json}");
-    assert_eq!(json["policies"][0][0], "free", "{json}");
+    assert_eq!(json["policies"][0]["policy"], "free", "{json}");
 }
 
 #[rstest]
-fn keys_cannot_play_with_the_terminal() {
+fn keys_cannot_send_control_sequences_to_the_terminal() {
     let server = Server::start();
     let _: Vec<i64> = redis::cmd("RL.SLIDE")
         .arg("a\x1b[2Jb\n")
@@ -135,6 +131,6 @@ fn keys_cannot_play_with_the_terminal() {
         .arg(60)
         .query(&mut server.connect())
         .unwrap();
-    let plain = rl(&rl::url(&server), &["top"]).exits(0);
+    let plain = rl(&server.url(), &["top"]).exits(0);
     assert!(plain.out.contains("a\\u{1b}[2Jb\\n"), "{}", plain.out);
 }

@@ -1,43 +1,35 @@
 //! `rl audit`: the latest denials of all primaries.
 
-use crate::Outcome;
+use rl_client::RlCommands;
+use rl_client::commands::Denial;
+use serde_json::json;
+
+use super::{finish, split};
+use crate::Exit;
 use crate::failure::Failure;
-use crate::fleet::Access;
-use crate::output::{self, shown, span, table};
-use crate::wire::Denial;
+use crate::output::{self, shown, table, wait};
+use crate::topology::Access;
 
-use super::answered;
-
-/// As many as a node can keep: one key's denials may be anywhere among them.
+/// The most that a node can keep: the denials of one key may be anywhere among them.
 const ALL: usize = 100_000;
 
-pub fn run(
-    access: &Access,
-    count: usize,
-    key: Option<&str>,
-    json: bool,
-) -> Result<Outcome, Failure> {
+pub fn run(access: &Access, count: usize, key: Option<&str>, json: bool) -> Result<Exit, Failure> {
     let wanted = if key.is_some() { ALL } else { count.min(ALL) };
-    let fleet = access.survey()?;
-    let answers = fleet.ask(fleet.primaries(), |connection| {
-        let mut command = redis::cmd("RL.AUDIT");
-        command
-            .arg("GET")
-            .arg(wanted)
-            .query::<Vec<Denial>>(connection)
+    let topology = access.discover()?;
+    let replies = topology.query(topology.primaries(), |connection| {
+        connection.rl_audit(wanted)
     });
-    let (answers, outcome) = answered(answers, json);
-    let mut denials: Vec<Denial> = answers
-        .into_iter()
-        .flat_map(|(_, denials)| denials)
+    let (replies, failed) = split(replies);
+    let denials = replies.into_iter().flat_map(|(_, denials)| denials);
+    let mut denials: Vec<Denial> = denials
+        .filter(|denial| key.is_none_or(|key| denial.key == key))
         .collect();
-    denials.retain(|denial| key.is_none_or(|key| denial.key == key));
     denials.sort_by_key(|denial| std::cmp::Reverse(denial.time_ms));
     denials.truncate(count);
     if json {
-        output::print_json(&denials)?;
+        output::print_json(&json!({ "denials": denials, "failed": failed }))?;
     } else if denials.is_empty() {
-        output::print("no denials are on record\n")?;
+        output::print("no denials are recorded\n")?;
     } else {
         let titles = [
             "time (UTC)",
@@ -52,7 +44,7 @@ pub fn run(
         let rows: Vec<_> = denials.iter().map(row).collect();
         output::print(&table(&titles, &rows))?;
     }
-    Ok(outcome)
+    Ok(finish(&failed, json))
 }
 
 fn row(denial: &Denial) -> Vec<String> {
@@ -60,7 +52,6 @@ fn row(denial: &Denial) -> Vec<String> {
         true => format!("{} (shadow)", denial.denied_by),
         false => denial.denied_by.clone(),
     };
-    let retry = u64::try_from(denial.retry_after_ms).map_or_else(|_| "never".to_owned(), span);
     vec![
         output::time(denial.time_ms),
         shown(&denial.key),
@@ -68,7 +59,7 @@ fn row(denial: &Denial) -> Vec<String> {
         by,
         denial.cost.to_string(),
         denial.limit.to_string(),
-        retry,
+        denial.retry_after_ms.map_or("never".to_owned(), wait),
         shown(&denial.client),
     ]
 }

@@ -1,96 +1,165 @@
 //! `rl check KEY POLICY [COST] [--peek | --force]`
 
-use crate::Outcome;
+use rl_client::commands::{self, CallOptions, OverrideAction, PolicyRule};
+use rl_client::{DecidedBy, Decision};
+use rl_core::Scale;
+use rl_core::policy::Rules;
+use serde_json::json;
+
+use crate::Exit;
+use crate::args::Check;
 use crate::failure::Failure;
-use crate::fleet::Access;
-use crate::output::{self, span};
-use crate::wire::Check;
+use crate::output::{self, wait};
+use crate::topology::{Access, NodeConnection};
 
-pub fn option(peek: bool, force: bool) -> Option<&'static str> {
-    match (peek, force) {
-        (true, _) => Some("PEEK"),
-        (_, true) => Some("FORCE"),
-        _ => None,
-    }
-}
-
-pub fn run(
-    access: &Access,
-    key: &str,
-    policy: &str,
-    cost: u64,
-    option: Option<&str>,
-    json: bool,
-) -> Result<Outcome, Failure> {
-    let mut command = redis::cmd("RL.CHECK");
-    command.arg(key).arg(policy).arg(cost).arg(option);
-    let check: Check = access.call(&command)?;
+pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
+    let options = match (call.peek, call.force) {
+        (true, _) => CallOptions::PEEK,
+        (_, true) => CallOptions::FORCE,
+        _ => CallOptions::default(),
+    };
+    let (key, policy) = (&*call.key, &*call.policy);
+    let (decision, mut node) =
+        access.call(&commands::check_with(key, policy, call.cost, options))?;
+    let limit = deciding_limit(&mut node, key, policy, &decision);
+    let forced = call.force && decision.allowed;
     if json {
-        output::print_json(&check)?;
+        output::print_json(&json!({
+            "allowed": decision.allowed,
+            "forced": forced,
+            "limit": decision.limit,
+            "remaining": decision.remaining,
+            "retry_after_ms": decision.retry_after.map(|wait| wait.as_millis() as u64),
+            "reset_after_ms": decision.reset_after.as_millis() as u64,
+            "index": decision.decided_by.index(),
+            "decided_by": limit,
+        }))?;
     } else {
-        output::print(&told(&check))?;
+        output::print(&describe(&decision, forced, limit.as_deref()))?;
     }
-    Ok(if check.allowed {
-        Outcome::Well
+    Ok(if decision.allowed {
+        Exit::Success
     } else {
-        Outcome::No
+        Exit::Negative
     })
 }
 
-fn told(check: &Check) -> String {
-    let by = match check.index {
-        -1 => "an override".to_owned(),
-        index => format!("limit {index} of the policy"),
+/// The limit that decided, as text: `SLIDE 100 1m`, or `BLOCK` or `ALLOW` for an override. `None` if it cannot be read, or
+/// has changed since.
+fn deciding_limit(
+    node: &mut NodeConnection,
+    key: &str,
+    policy: &str,
+    decision: &Decision,
+) -> Option<String> {
+    let overrides = node.query(&commands::override_get(key)).ok()?;
+    let own = overrides.into_iter().find(|own| own.policy == policy);
+    let DecidedBy::Limit(index) = decision.decided_by else {
+        return own.map(|own| own.action);
     };
-    let wait = match u64::try_from(check.retry_after_ms) {
-        Ok(ms) => format!("retry in {} ({ms} ms)", span(ms)),
-        Err(_) => "it can never pass".to_owned(),
+    let action = own.and_then(|own| own.action.parse().ok());
+    let rule = match action {
+        Some(OverrideAction::Limits(rules)) => rules.get(index)?.clone(),
+        action => {
+            let policy = node.query(&commands::policy_get(policy)).ok()??;
+            let rule = policy.rules.get(index)?;
+            match action {
+                Some(OverrideAction::Scale { num, den }) => scaled(rule, num, den)?,
+                _ => rule.clone(),
+            }
+        }
     };
-    let reset = span(check.reset_after_ms.max(0) as u64);
-    match (check.allowed, check.retry_after_ms) {
-        (true, 0) => format!(
-            "allowed: {} of {} left, by {by}; as good as new in {reset}\n",
-            check.remaining, check.limit
-        ),
-        // LEAK admits, and says when to go.
-        (true, ms) => format!(
-            "allowed after a delay of {ms} ms: {} of {} left, by {by}\n",
-            check.remaining, check.limit
-        ),
-        (false, _) if check.index == -1 => format!("denied by {by}: {wait}\n"),
-        (false, _) => format!(
-            "denied by {by}: {} of {} left; {wait}\n",
-            check.remaining, check.limit
-        ),
+    (rule.limit.limit() == decision.limit).then(|| rule.to_string())
+}
+
+/// Scales a limit as the server does.
+fn scaled(rule: &PolicyRule, num: u64, den: u64) -> Option<PolicyRule> {
+    let text = rule.to_string();
+    let rules = Rules::parse(&mut text.split(' ').map(str::as_bytes)).ok()?;
+    let rules = rules.scaled(Scale::new(num, den).ok()?);
+    rules.as_slice().first()?.to_string().parse().ok()
+}
+
+fn describe(decision: &Decision, forced: bool, limit: Option<&str>) -> String {
+    let verdict = match (forced, decision.allowed) {
+        (true, _) => "forced",
+        (_, true) => "allowed",
+        (_, false) => "denied",
+    };
+    let wait_ms = decision.retry_after.map(|wait| wait.as_millis() as u64);
+    let retry = match wait_ms {
+        Some(ms) => format!("retry in {} ({ms} ms)", wait(ms)),
+        None => "it can never be allowed".to_owned(),
+    };
+    let DecidedBy::Limit(index) = decision.decided_by else {
+        let action = limit.map_or(String::new(), |action| format!(" ({action})"));
+        return match decision.allowed {
+            true => format!("{verdict} by an override{action}\n"),
+            false => format!("{verdict} by an override{action}: {retry}\n"),
+        };
+    };
+    let limit = limit.map_or_else(|| format!("limit {index} of the policy"), str::to_owned);
+    let left = format!(
+        "{} of {} left ({limit})",
+        decision.remaining, decision.limit
+    );
+    match (decision.allowed, wait_ms) {
+        (true, None | Some(0)) => {
+            let reset = wait(decision.reset_after.as_millis() as u64);
+            format!("{verdict}: {left}; fully reset in {reset}\n")
+        }
+        // LEAK allows the call, and says when it may proceed.
+        (true, Some(ms)) => format!("{verdict} after a delay of {ms} ms: {left}\n"),
+        (false, _) => format!("{verdict}: {left}; {retry}\n"),
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use redis::{FromRedisValue, Value};
+    use rl_client::{Limit, MINUTE};
 
-    fn check(allowed: bool, retry_after_ms: i64, index: i64) -> Check {
-        Check {
-            allowed,
-            limit: 100,
-            remaining: 7,
-            retry_after_ms,
-            reset_after_ms: 90_000,
-            index,
-        }
+    fn decision(allowed: bool, retry_after_ms: i64, index: i64) -> Decision {
+        let integers = [i64::from(allowed), 100, 7, retry_after_ms, 90_001, index];
+        let reply = Value::Array(integers.map(Value::Int).to_vec());
+        Decision::from_redis_value(reply).unwrap()
     }
 
     #[test]
-    fn answers_are_told_in_words() {
+    fn a_decision_in_words() {
+        let text = Some("SLIDE 100 1m");
         assert_eq!(
-            told(&check(true, 0, 1)),
-            "allowed: 7 of 100 left, by limit 1 of the policy; as good as new in 1m 30s\n"
+            describe(&decision(true, 0, 1), false, text),
+            "allowed: 7 of 100 left (SLIDE 100 1m); fully reset in 1m 31s\n"
         );
-        assert!(told(&check(true, 40, 0)).contains("delay of 40 ms"));
-        assert!(told(&check(false, 1500, 0)).ends_with("retry in 1.5s (1500 ms)\n"));
         assert_eq!(
-            told(&check(false, -1, -1)),
-            "denied by an override: it can never pass\n"
+            describe(&decision(true, 0, 1), true, None),
+            "forced: 7 of 100 left (limit 1 of the policy); fully reset in 1m 31s\n"
         );
+        assert_eq!(
+            describe(&decision(true, 40, 0), false, text),
+            "allowed after a delay of 40 ms: 7 of 100 left (SLIDE 100 1m)\n"
+        );
+        assert_eq!(
+            describe(&decision(false, 1501, 0), false, text),
+            "denied: 7 of 100 left (SLIDE 100 1m); retry in 1.6s (1501 ms)\n"
+        );
+        assert_eq!(
+            describe(&decision(false, -1, -1), false, Some("BLOCK")),
+            "denied by an override (BLOCK): it can never be allowed\n"
+        );
+        assert_eq!(
+            describe(&decision(true, 0, -1), false, Some("ALLOW")),
+            "allowed by an override (ALLOW)\n"
+        );
+    }
+
+    #[test]
+    fn a_scaled_limit() {
+        let rule = PolicyRule::with_cost(Limit::slide(100, MINUTE), 2);
+        let scaled = scaled(&rule, 5, 2).unwrap().to_string();
+        assert_eq!(scaled, "SLIDE 250 1m COST 2");
     }
 }

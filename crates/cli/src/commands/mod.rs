@@ -1,4 +1,4 @@
-//! A file for each command.
+//! One file per command.
 
 pub mod audit;
 pub mod check;
@@ -10,21 +10,29 @@ pub mod policy;
 pub mod stats;
 pub mod top;
 
-use crate::fleet::Answers;
-use crate::{Outcome, complain};
+use crate::failure::Failure;
+use crate::topology::Replies;
+use crate::{Exit, report};
 
-/// Keeps what was answered, and names the nodes that failed.
-fn answered<'a, T>(answers: Answers<'a, T>, json: bool) -> (Vec<(&'a str, T)>, Outcome) {
-    let mut outcome = Outcome::Well;
-    let mut good = Vec::new();
-    for (node, answer) in answers {
-        match answer {
-            Ok(answer) => good.push((&*node.name, answer)),
-            Err(failure) => {
-                complain(&failure, json);
-                outcome = Outcome::Bad;
-            }
+/// Separates the replies from the failures.
+fn split<T>(replies: Replies<'_, T>) -> (Vec<(&str, T)>, Vec<Failure>) {
+    let (mut good, mut failed) = (Vec::new(), Vec::new());
+    for (node, reply) in replies {
+        match reply {
+            Ok(reply) => good.push((&*node.name, reply)),
+            Err(failure) => failed.push(failure),
         }
     }
-    (good, outcome)
+    (good, failed)
+}
+
+/// Reports the nodes that failed, unless the JSON on the standard output lists them.
+fn finish(failed: &[Failure], json: bool) -> Exit {
+    if !json {
+        failed.iter().for_each(|failure| report(failure, json));
+    }
+    match failed {
+        [] => Exit::Success,
+        _ => Exit::Failed,
+    }
 }

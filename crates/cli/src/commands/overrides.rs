@@ -1,72 +1,97 @@
 //! `rl override set | get | del`
 
+use std::time::Duration;
+
+use rl_client::commands::{self, NewOverride, OverrideAction, OverrideRecord};
+use rl_core::Error;
+use rl_core::syntax::duration_us;
 use serde_json::json;
 
-use crate::Outcome;
+use crate::Exit;
 use crate::args::Override;
 use crate::failure::Failure;
-use crate::fleet::Access;
-use crate::output::{self, shown, span, table};
-use crate::wire;
+use crate::output::{self, shown, table, wait};
+use crate::topology::Access;
 
-pub fn run(access: &Access, what: &Override, json: bool) -> Result<Outcome, Failure> {
-    match what {
+pub fn run(access: &Access, command: &Override, json: bool) -> Result<Exit, Failure> {
+    match command {
         Override::Set {
             key,
             policy,
-            what,
-            lasting,
+            action,
+            expires_in,
             note,
         } => {
-            let mut command = redis::cmd("RL.OVERRIDE");
-            command.arg("SET").arg(key).arg(policy);
-            // Words may come quoted as one: 'SCALE 5 1'.
-            let words = what.iter().flat_map(|word| word.split_ascii_whitespace());
-            command.arg(words.collect::<Vec<_>>());
-            if let Some(lasting) = lasting {
-                command.arg("EX").arg(lasting);
-            }
-            if let Some(note) = note {
-                command.arg("NOTE").arg(note);
-            }
-            access.call::<()>(&command)?;
-            get(access, key, json)
+            let new = new_override(action, expires_in.as_deref(), note.as_deref())?;
+            access.call(&commands::override_set(key, policy, &new))?;
+            show(access, key, json)?;
+            Ok(Exit::Success)
         }
-        Override::Get { key } => get(access, key, json),
+        Override::Get { key } => match show(access, key, json)? {
+            0 => Ok(Exit::Negative),
+            _ => Ok(Exit::Success),
+        },
         Override::Del { key, policy } => {
-            let mut command = redis::cmd("RL.OVERRIDE");
-            let removed: i64 = access.call(command.arg("DEL").arg(key).arg(policy))?;
+            let (removed, _) = access.call(&commands::override_del(key, policy))?;
             if json {
-                output::print_json(&json!({ "removed": removed }))?;
-            } else if removed == 0 {
-                output::print("there is no such override\n")?;
-            } else {
+                output::print_json(&json!({ "key": key, "policy": policy, "removed": removed }))?;
+            } else if removed {
                 output::print("removed\n")?;
-            }
-            Ok(if removed == 0 {
-                Outcome::No
             } else {
-                Outcome::Well
+                output::print("there is no such override\n")?;
+            }
+            Ok(if removed {
+                Exit::Success
+            } else {
+                Exit::Negative
             })
         }
     }
 }
 
-fn get(access: &Access, key: &str, json: bool) -> Result<Outcome, Failure> {
-    let mut command = redis::cmd("RL.OVERRIDE");
-    let all: Vec<wire::Override> = access.call(command.arg("GET").arg(key))?;
+fn new_override(
+    action: &[String],
+    expires_in: Option<&str>,
+    note: Option<&str>,
+) -> Result<NewOverride, Failure> {
+    // The words may be quoted as one: 'SCALE 5 1'.
+    let action: OverrideAction = action.join(" ").parse().map_err(|error| {
+        Failure::new(
+            format!("{error}"),
+            "use SCALE num den, BLOCK, ALLOW, or limits such as SLIDE 500 1m",
+        )
+    })?;
+    let mut new = NewOverride::new(action);
+    if let Some(text) = expires_in {
+        let us = duration_us(Some(text.as_bytes()), Error::OverrideExpiry);
+        let us = us.map_err(|error| Failure::new(error.reason(), ""))?;
+        new = new.expires_in(Duration::from_micros(us));
+    }
+    Ok(match note {
+        Some(note) => new.note(note),
+        None => new,
+    })
+}
+
+/// Shows the overrides of a key, and returns how many there are.
+fn show(access: &Access, key: &str, json: bool) -> Result<usize, Failure> {
+    let (all, _) = access.call(&commands::override_get(key))?;
     if json {
-        output::print_json(&all)?;
+        output::print_json(&json!({ "key": key, "overrides": all }))?;
     } else if all.is_empty() {
         output::print("none\n")?;
     } else {
         let rows: Vec<_> = all.iter().map(row).collect();
-        output::print(&table(&["policy", "override", "ends in", "note"], &rows))?;
+        output::print(&table(&["policy", "override", "expires in", "note"], &rows))?;
     }
-    Ok(Outcome::Well)
+    Ok(all.len())
 }
 
-fn row(one: &wire::Override) -> Vec<String> {
-    let ends = u64::try_from(one.ends_in_ms).map_or_else(|_| "never".to_owned(), span);
-    vec![one.policy.clone(), one.what.clone(), ends, shown(&one.note)]
+fn row(record: &OverrideRecord) -> Vec<String> {
+    vec![
+        record.policy.clone(),
+        record.action.clone(),
+        record.expires_in_ms.map_or("never".to_owned(), wait),
+        shown(&record.note),
+    ]
 }

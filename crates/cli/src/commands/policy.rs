@@ -1,52 +1,58 @@
-//! `rl policy diff | push | pull FILE`: a file and every primary.
+//! `rl policy diff | push | pull FILE`: the policies in a file and on every primary.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 
+use rl_client::RlCommands;
 use serde_json::{Value, json};
 
+use super::finish;
 use crate::args::Policy;
 use crate::failure::Failure;
-use crate::fleet::{Access, Fleet, Node};
 use crate::output;
-use crate::policies::{Change, Policies};
-use crate::{Outcome, complain};
+use crate::policy_set::{Change, PolicySet};
+use crate::topology::{Access, Node, Topology};
+use crate::{Exit, report};
 
-pub fn run(access: &Access, what: &Policy, json: bool) -> Result<Outcome, Failure> {
-    match what {
+pub fn run(access: &Access, command: &Policy, json: bool) -> Result<Exit, Failure> {
+    match command {
         Policy::Diff { file } => diff(access, file, json),
         Policy::Push { file, prune } => push(access, file, *prune, json),
         Policy::Pull { file, from } => pull(access, file, from.as_deref(), json),
     }
 }
 
-/// What primaries hold, and which did not say.
-struct Held<'a> {
-    sets: Vec<(&'a Node, Policies)>,
-    failed: Vec<(&'a Node, Failure)>,
+/// The policies of the primaries that replied.
+struct PrimarySets<'a> {
+    sets: Vec<(&'a Node, PolicySet)>,
+    failed: Vec<Failure>,
 }
 
-impl<'a> Held<'a> {
-    fn ask(fleet: &'a Fleet) -> Self {
+impl<'a> PrimarySets<'a> {
+    fn read(topology: &'a Topology) -> Self {
         let (mut sets, mut failed) = (Vec::new(), Vec::new());
-        let answers = fleet.ask(fleet.primaries(), |connection| {
-            redis::cmd("RL.POLICY")
-                .arg("DUMP")
-                .query::<String>(connection)
+        let replies = topology.query(topology.primaries(), |connection| {
+            connection.rl_policy_dump()
         });
-        for (node, dump) in answers {
-            match dump.and_then(|dump| Policies::read(&dump, &node.name)) {
+        for (node, dump) in replies {
+            let set = dump.and_then(|dump| {
+                PolicySet::read(&dump, "RL.POLICY DUMP").map_err(|failure| Failure {
+                    node: Some(node.name.clone()),
+                    ..failure
+                })
+            });
+            match set {
                 Ok(set) => sets.push((node, set)),
-                Err(failure) => failed.push((node, failure)),
+                Err(failure) => failed.push(failure),
             }
         }
         Self { sets, failed }
     }
 
-    /// Nodes that hold the same are spoken of together.
-    fn alike(&self) -> Vec<(Vec<&'a Node>, &Policies)> {
-        let mut groups: Vec<(Vec<&Node>, &Policies)> = Vec::new();
+    /// Groups the nodes that have the same policies.
+    fn groups(&self) -> Vec<(Vec<&'a Node>, &PolicySet)> {
+        let mut groups: Vec<(Vec<&Node>, &PolicySet)> = Vec::new();
         for (node, set) in &self.sets {
             match groups.iter_mut().find(|(_, other)| *other == set) {
                 Some((nodes, _)) => nodes.push(node),
@@ -55,50 +61,28 @@ impl<'a> Held<'a> {
         }
         groups
     }
-
-    fn outcome(&self) -> Outcome {
-        if self.failed.is_empty() {
-            Outcome::Well
-        } else {
-            Outcome::Bad
-        }
-    }
-
-    fn complain(&self, json: bool) {
-        for (_, failure) in self.failed.iter().filter(|_| !json) {
-            complain(failure, json);
-        }
-    }
-
-    fn failed_json(&self) -> Vec<Value> {
-        self.failed
-            .iter()
-            .map(|(node, failure)| failed_json(node, failure))
-            .collect()
-    }
-}
-
-fn failed_json(node: &Node, failure: &Failure) -> Value {
-    json!({ "node": node.name, "error": failure.error, "do": failure.todo })
 }
 
 fn names(nodes: &[&Node]) -> Vec<String> {
     nodes.iter().map(|node| node.name.clone()).collect()
 }
 
-/// The changes for each group of nodes that hold the same.
-fn changes<'a>(held: &'a Held, wanted: &'a Policies) -> Vec<(Vec<&'a Node>, Vec<Change<'a>>)> {
-    let groups = held.alike().into_iter();
+/// The changes for each group of nodes that have the same policies.
+fn changes<'a>(
+    current: &'a PrimarySets,
+    wanted: &'a PolicySet,
+) -> Vec<(Vec<&'a Node>, Vec<Change<'a>>)> {
+    let groups = current.groups().into_iter();
     groups
         .map(|(nodes, set)| (nodes, set.changes(wanted)))
         .collect()
 }
 
-fn told(changes: &[(Vec<&Node>, Vec<Change>)]) -> String {
+fn describe(changes: &[(Vec<&Node>, Vec<Change>)]) -> String {
     let mut text = String::new();
     for (nodes, changes) in changes {
         let what = if changes.is_empty() {
-            "  as the file says"
+            "  same as the file"
         } else {
             ""
         };
@@ -109,88 +93,78 @@ fn told(changes: &[(Vec<&Node>, Vec<Change>)]) -> String {
 }
 
 fn changes_json(changes: &[(Vec<&Node>, Vec<Change>)]) -> Vec<Value> {
-    let each = |(nodes, changes): &(Vec<&Node>, Vec<Change>)| json!({ "nodes": names(nodes), "changes": changes });
+    let each = |(nodes, changes): &(Vec<&Node>, Vec<Change>)| json!({ "nodes": names(nodes), "policies": changes });
     changes.iter().map(each).collect()
 }
 
-fn diff(access: &Access, file: &Path, json: bool) -> Result<Outcome, Failure> {
+fn diff(access: &Access, file: &Path, json: bool) -> Result<Exit, Failure> {
     let wanted = read(file)?;
-    let fleet = access.survey()?;
-    let held = Held::ask(&fleet);
-    let changes = changes(&held, &wanted);
+    let topology = access.discover()?;
+    let current = PrimarySets::read(&topology);
+    let changes = changes(&current, &wanted);
     if json {
-        output::print_json(
-            &json!({ "differences": changes_json(&changes), "failed": held.failed_json() }),
-        )?;
+        let changes = changes_json(&changes);
+        output::print_json(&json!({ "changes": changes, "failed": current.failed }))?;
     } else {
-        output::print(&told(&changes))?;
-        held.complain(json);
+        output::print(&describe(&changes))?;
     }
     let same = changes.iter().all(|(_, changes)| changes.is_empty());
-    let differs = if same { Outcome::Well } else { Outcome::No };
-    Ok(differs.max(held.outcome()))
+    let differs = if same { Exit::Success } else { Exit::Negative };
+    Ok(differs.max(finish(&current.failed, json)))
 }
 
-fn push(access: &Access, file: &Path, prune: bool, json: bool) -> Result<Outcome, Failure> {
+fn push(access: &Access, file: &Path, prune: bool, json: bool) -> Result<Exit, Failure> {
     let wanted = read(file)?;
-    let text = wanted.to_json()?;
-    let fleet = access.survey()?;
-    let held = Held::ask(&fleet);
-    let changes = changes(&held, &wanted);
+    let text = wanted.to_json();
+    let topology = access.discover()?;
+    let current = PrimarySets::read(&topology);
+    let changes = changes(&current, &wanted);
     if !json {
-        output::print(&told(&changes))?;
-        held.complain(json);
+        output::print(&describe(&changes))?;
     }
+    finish(&current.failed, json);
     let mut deleted: Vec<&str> = changes
         .iter()
         .flat_map(|(_, changes)| changes.iter().filter(|change| change.deletes()))
-        .map(|change| change.name)
+        .map(|change| change.policy)
         .collect();
     deleted.sort_unstable();
     deleted.dedup();
     if !deleted.is_empty() && !prune && !(confirmed(&deleted, file, json)?) {
         return Err(Failure::new(
             format!("nothing was changed: the file lacks {}", deleted.join(", ")),
-            "--prune deletes what the file lacks; `rl policy pull FILE` writes all that there is",
+            "--prune deletes what the file lacks; `rl policy pull FILE` writes the current policies",
         ));
     }
 
-    // Also to nodes that need no change: what they hold now may be a moment old.
-    let targets = held.sets.iter().map(|(node, _)| *node).collect();
-    let answers = fleet.ask(targets, |connection| {
-        redis::cmd("RL.POLICY")
-            .arg("LOAD")
-            .arg(&text)
-            .query::<usize>(connection)
-    });
-    let (mut pushed, mut failed) = (Vec::new(), held.failed_json());
-    for (node, answer) in answers {
-        let failure = match answer {
-            Ok(count) if count == wanted.policies.len() => {
+    // Push to nodes without changes too: their policies may have changed in the meantime.
+    let targets = current.sets.iter().map(|(node, _)| *node).collect();
+    let replies = topology.query(targets, |connection| connection.rl_policy_load(&text));
+    let (mut pushed, mut failed) = (Vec::new(), current.failed.clone());
+    for (node, reply) in replies {
+        let failure = match reply {
+            Ok(count) if count == wanted.len() => {
                 pushed.push(node);
                 continue;
             }
-            Ok(count) => Failure::new(
-                format!(
-                    "{}: holds {count} policies after the push, not {}",
-                    node.name,
-                    wanted.policies.len()
-                ),
-                "somebody else changes them at the same time: `rl policy diff` shows what there is",
-            ),
+            Ok(count) => Failure {
+                node: Some(node.name.clone()),
+                ..Failure::new(
+                    format!("has {count} policies after the push, not {}", wanted.len()),
+                    "someone else is changing them at the same time: `rl policy diff` shows the current ones",
+                )
+            },
             Err(failure) => failure,
         };
-        failed.push(failed_json(node, &failure));
-        if !json {
-            complain(&failure, json);
-        }
+        finish(std::slice::from_ref(&failure), json);
+        failed.push(failure);
     }
     if json {
         let all = json!({
-            "policies": wanted.policies.len(),
+            "policy_count": wanted.len(),
             "pushed": names(&pushed),
+            "changes": changes_json(&changes),
             "failed": failed,
-            "changed": changes_json(&changes),
         });
         output::print_json(&all)?;
     } else {
@@ -201,25 +175,23 @@ fn push(access: &Access, file: &Path, prune: bool, json: bool) -> Result<Outcome
         );
         output::print(&format!(
             "pushed {} policies to {to}: {}\n",
-            wanted.policies.len(),
+            wanted.len(),
             names(&pushed).join(", ")
         ))?;
         if !failed.is_empty() {
-            let again = "push again when the rest are back: until then they decide by what they held before";
-            complain(
-                &Failure::new(format!("{} not reached", failed.len()), again),
-                json,
-            );
+            let error = format!("{} primaries were not changed", failed.len());
+            let hint = "push again when they are back: until then they use their old policies";
+            report(&Failure::new(error, hint), json);
         }
     }
     Ok(if failed.is_empty() {
-        Outcome::Well
+        Exit::Success
     } else {
-        Outcome::Bad
+        Exit::Failed
     })
 }
 
-/// Asks the person, if there is one. A file from the standard input leaves nobody to ask.
+/// Asks for confirmation in a terminal, unless the file comes from the standard input.
 fn confirmed(deleted: &[&str], file: &Path, json: bool) -> Result<bool, Failure> {
     let stdin = io::stdin();
     if json || is_dash(file) || !stdin.is_terminal() {
@@ -235,11 +207,11 @@ fn confirmed(deleted: &[&str], file: &Path, json: bool) -> Result<bool, Failure>
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn pull(access: &Access, file: &Path, from: Option<&str>, json: bool) -> Result<Outcome, Failure> {
-    let fleet = access.survey()?;
-    let held = Held::ask(&fleet);
-    let groups = held.alike();
-    let believed = match from {
+fn pull(access: &Access, file: &Path, from: Option<&str>, json: bool) -> Result<Exit, Failure> {
+    let topology = access.discover()?;
+    let current = PrimarySets::read(&topology);
+    let groups = current.groups();
+    let chosen = match from {
         Some(from) => groups
             .iter()
             .find(|(nodes, _)| nodes.iter().any(|node| node.name == from)),
@@ -250,25 +222,27 @@ fn pull(access: &Access, file: &Path, from: Option<&str>, json: bool) -> Result<
                 .collect();
             return Err(Failure::new(
                 format!(
-                    "the primaries do not hold the same policies: {}",
+                    "the primaries have different policies: {}",
                     sides.join(" differ from ")
                 ),
-                "--from HOST:PORT says whom to believe; `rl policy diff FILE` shows how they differ from a file",
+                "--from HOST:PORT selects one; `rl policy diff FILE` compares them with a file",
             ));
         }
         None => groups.first(),
     };
-    let Some((nodes, set)) = believed else {
-        // A node that failed says why; one that is no primary is not among them.
-        return Err(match held.failed.into_iter().next() {
-            Some((_, failure)) => failure,
+    let Some((nodes, set)) = chosen else {
+        return Err(match current.failed.into_iter().next() {
+            Some(failure) => failure,
             None => Failure::new(
                 format!("{} is not a primary", from.unwrap_or("the server")),
-                format!("the primaries are {}", names(&fleet.primaries()).join(", ")),
+                format!(
+                    "the primaries are {}",
+                    names(&topology.primaries()).join(", ")
+                ),
             ),
         });
     };
-    let text = format!("{}\n", set.to_json()?);
+    let text = format!("{}\n", set.to_json());
     if is_dash(file) {
         output::print(&text)?;
     } else {
@@ -276,29 +250,28 @@ fn pull(access: &Access, file: &Path, from: Option<&str>, json: bool) -> Result<
         let nodes = names(nodes);
         if json {
             output::print_json(&json!({
-                "file": file, "policies": set.policies.len(), "from": nodes, "failed": held.failed_json()
+                "file": file, "policy_count": set.len(), "from": nodes, "failed": current.failed
             }))?;
         } else {
-            let count = set.policies.len();
+            let count = set.len();
             output::print(&format!(
-                "{}: {count} policies of {}\n",
+                "{}: {count} policies from {}\n",
                 file.display(),
                 nodes.join(", ")
             ))?;
         }
     }
     if from.is_some() {
-        return Ok(Outcome::Well);
+        return Ok(Exit::Success);
     }
-    held.complain(json);
-    Ok(held.outcome())
+    Ok(finish(&current.failed, json))
 }
 
 fn is_dash(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-fn read(file: &Path) -> Result<Policies, Failure> {
+fn read(file: &Path) -> Result<PolicySet, Failure> {
     let mut text = String::new();
     let name = if is_dash(file) {
         "standard input".to_owned()
@@ -311,21 +284,21 @@ fn read(file: &Path) -> Result<Policies, Failure> {
         fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text))
     };
     read.map_err(|error| unreadable(&name, &error))?;
-    Policies::read(&text, &name)
+    PolicySet::read(&text, &name)
 }
 
 fn unreadable(what: &str, error: &io::Error) -> Failure {
     Failure::new(
         format!("{what}: {error}"),
-        "`rl policy pull FILE` writes one to begin with",
+        "`rl policy pull FILE` writes one to start with",
     )
 }
 
-/// Whole or not at all: a file of limits that ends in the middle would be worse than an old one.
+/// Writes the whole file or nothing: a truncated file would be worse than the old one.
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
-    let mut beside = file.as_os_str().to_owned();
-    beside.push(".new");
-    fs::write(&beside, text)
-        .and_then(|()| fs::rename(&beside, file))
+    let mut temporary = file.as_os_str().to_owned();
+    temporary.push(".new");
+    fs::write(&temporary, text)
+        .and_then(|()| fs::rename(&temporary, file))
         .map_err(|error| Failure::new(format!("{}: {error}", file.display()), ""))
 }

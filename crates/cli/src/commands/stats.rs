@@ -1,155 +1,100 @@
 //! `rl stats [POLICY]`: totals over all primaries.
 
-use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use redis::{Connection, RedisResult};
-use serde::Serialize;
+use rl_client::RlCommands;
+use rl_client::commands::Stats;
+use serde_json::json;
 
-use crate::Outcome;
+use super::{finish, split};
+use crate::Exit;
 use crate::failure::Failure;
-use crate::fleet::{Access, Answers, Fleet};
 use crate::output::{self, span, table};
-use crate::wire::Stats;
+use crate::snapshot::{NodeStats, Snapshot};
+use crate::topology::{Access, Topology};
 
-use super::answered;
-
-/// What one node has counted.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Figures {
-    #[serde(flatten)]
-    pub node: Stats,
-    pub policies: BTreeMap<String, Stats>,
-}
-
-impl Figures {
-    pub fn add(&mut self, other: &Self) {
-        self.node.add(&other.node);
-        for (name, stats) in &other.policies {
-            self.policies.entry(name.clone()).or_default().add(stats);
-        }
-    }
-}
-
-/// Asks a node for its totals, and for those of each policy.
-pub fn figures(connection: &mut Connection, of_policies: bool) -> RedisResult<Figures> {
-    let node = redis::cmd("RL.STATS").query(connection)?;
-    let names: Vec<String> = if of_policies {
-        redis::cmd("RL.POLICY").arg("LIST").query(connection)?
-    } else {
-        Vec::new()
-    };
-    if names.is_empty() {
-        let policies = BTreeMap::new();
-        return Ok(Figures { node, policies });
-    }
-    let mut pipe = redis::pipe();
-    for name in &names {
-        pipe.cmd("RL.STATS").arg(name);
-    }
-    let each: Vec<RedisResult<Stats>> = pipe.ignore_errors().query(connection)?;
-    // One that was deleted a moment ago is not missed.
-    let policies = names.into_iter().zip(each);
-    let policies = policies.filter_map(|(name, stats)| Some((name, stats.ok()?)));
-    let policies = policies.collect();
-    Ok(Figures { node, policies })
-}
-
-pub fn ask(fleet: &Fleet) -> Answers<'_, Figures> {
-    fleet.ask(fleet.primaries(), |connection| figures(connection, true))
-}
-
-pub fn run(access: &Access, policy: Option<&str>, json: bool) -> Result<Outcome, Failure> {
-    let fleet = access.survey()?;
+pub fn run(access: &Access, policy: Option<&str>, json: bool) -> Result<Exit, Failure> {
+    let topology = access.discover()?;
     match policy {
-        Some(policy) => {
-            let answers = fleet.ask(fleet.primaries(), |connection| {
-                redis::cmd("RL.STATS")
-                    .arg(policy)
-                    .query::<Stats>(connection)
-            });
-            let (nodes, outcome) = answered(answers, json);
-            show(policy, nodes, json)?;
-            Ok(outcome)
-        }
-        None => {
-            let (nodes, outcome) = answered(ask(&fleet), json);
-            let mut sum = Figures::default();
-            nodes.iter().for_each(|(_, figures)| sum.add(figures));
-            if json {
-                let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
-                output::print_json(&serde_json::json!({ "total": sum, "nodes": nodes }))?;
-                return Ok(outcome);
-            }
-            show(
-                "all",
-                nodes
-                    .into_iter()
-                    .map(|(name, all)| (name, all.node))
-                    .collect(),
-                json,
-            )?;
-            if !sum.policies.is_empty() {
-                let rows: Vec<_> = sum
-                    .policies
-                    .iter()
-                    .map(|(name, stats)| row(name, stats))
-                    .collect();
-                output::print(&format!("\n{}", table(&titles("policy"), &rows)))?;
-            }
-            Ok(outcome)
-        }
+        Some(policy) => one(&topology, policy, json),
+        None => all(&topology, json),
     }
 }
 
-fn show(what: &str, nodes: Vec<(&str, Stats)>, json: bool) -> Result<(), Failure> {
-    let mut sum = Stats::default();
-    nodes.iter().for_each(|(_, stats)| sum.add(stats));
+fn one(topology: &Topology, policy: &str, json: bool) -> Result<Exit, Failure> {
+    let replies = topology.query(topology.primaries(), |connection| {
+        connection.rl_policy_stats(policy)
+    });
+    let (replies, failed) = split(replies);
+    let mut total = Stats::default();
+    replies.iter().for_each(|(_, stats)| total.add(stats));
+    let nodes = replies.into_iter().map(|(node, stats)| NodeStats {
+        node: node.to_owned(),
+        stats,
+    });
+    let nodes: Vec<_> = nodes.collect();
     if json {
-        let nodes: BTreeMap<_, _> = nodes.into_iter().collect();
-        return output::print_json(&serde_json::json!({ "total": sum, "nodes": nodes }));
+        output::print_json(
+            &json!({ "policy": policy, "total": total, "nodes": nodes, "failed": failed }),
+        )?;
+    } else {
+        output::print(&node_table(&nodes, policy, &total))?;
     }
-    let mut rows: Vec<_> = nodes.iter().map(|(name, stats)| row(name, stats)).collect();
+    Ok(finish(&failed, json))
+}
+
+fn all(topology: &Topology, json: bool) -> Result<Exit, Failure> {
+    let snapshot = Snapshot::of_stats(topology);
+    if json {
+        output::print_json(&snapshot)?;
+    } else {
+        let mut text = node_table(&snapshot.nodes, "all", &snapshot.total);
+        let policies = snapshot.policies.iter();
+        let rows: Vec<_> = policies.map(|one| row(&one.policy, &one.stats)).collect();
+        if !rows.is_empty() {
+            text += &format!("\n{}", table(&titles("policy", false), &rows));
+        }
+        output::print(&text)?;
+    }
+    Ok(finish(&snapshot.failed, json))
+}
+
+/// The nodes and, if there are several, their sum.
+fn node_table(nodes: &[NodeStats], sum: &str, total: &Stats) -> String {
+    let mut rows: Vec<_> = nodes.iter().map(|one| row(&one.node, &one.stats)).collect();
     if rows.is_empty() {
-        return Ok(());
+        return String::new();
     }
     if rows.len() > 1 {
-        rows.push(row(what, &sum));
+        rows.push(row(sum, total));
     }
-    output::print(&table(&titles("node"), &rows))
+    table(&titles("node", total.total.refunded.is_some()), &rows)
 }
 
-fn titles(first: &'static str) -> [&'static str; 9] {
-    [
-        first,
-        ">allowed",
-        ">denied",
-        ">shadow",
-        ">forced",
-        ">refunded",
-        ">allowed/min",
-        ">denied/min",
-        ">since",
-    ]
+fn titles(first: &'static str, with_refunds: bool) -> Vec<&'static str> {
+    let mut titles = vec![first, ">allowed", ">denied", ">shadow", ">forced"];
+    titles.extend(with_refunds.then_some(">refunded"));
+    titles.extend([">allowed/min", ">denied/min", ">since"]);
+    titles
 }
 
 fn row(name: &str, stats: &Stats) -> Vec<String> {
     let (total, minute) = (&stats.total, &stats.per_minute);
-    let numbers = [
+    let counts = [
         total.allowed,
         total.denied,
         total.shadow_denied,
         total.forced,
-        total.refunded,
-        minute.allowed,
-        minute.denied,
     ];
     let mut row = vec![name.to_owned()];
-    row.extend(numbers.map(|number| number.to_string()));
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let now = now.map_or(0, |now| now.as_millis() as u64);
+    row.extend(counts.map(|count| count.to_string()));
+    row.extend(total.refunded.map(|units| units.to_string()));
+    row.extend([minute.allowed, minute.denied].map(|count| count.to_string()));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ms = now.map_or(0, |now| now.as_millis() as u64);
     row.push(match stats.since_ms {
         0 => String::new(),
-        since => format!("{} ago", span(now.saturating_sub(since))),
+        since => format!("{} ago", span(now_ms.saturating_sub(since))),
     });
     row
 }

@@ -1,13 +1,13 @@
-//! What the observations mean. Each finding is a function below, and says what to do.
+//! The problems in a set of observations. Each kind has a function, and a hint that says what to do.
 
 use serde::Serialize;
 
-use crate::fleet::Role;
 use crate::output::span;
+use crate::topology::Role;
 
-use super::observation::{Observation, Seen};
+use super::observation::{NodeState, Observation};
 
-/// From this on, limits are noticeably unlike after a failover.
+/// From here on, a failover noticeably changes when limits reset.
 const SKEW_WARNING_US: i64 = 250_000;
 const SKEW_PROBLEM_US: i64 = 5_000_000;
 
@@ -32,15 +32,14 @@ impl Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub level: Level,
-    /// A word for programs.
+    /// An identifier for programs.
     pub code: &'static str,
     pub node: Option<String>,
-    pub what: String,
-    #[serde(rename = "do")]
-    pub todo: String,
-    /// It may be gone in a moment.
+    pub message: String,
+    pub hint: String,
+    /// Whether it may disappear by itself in a moment.
     #[serde(skip)]
-    pub passes: bool,
+    pub transient: bool,
 }
 
 struct Findings(Vec<Finding>);
@@ -51,16 +50,16 @@ impl Findings {
         level: Level,
         code: &'static str,
         node: Option<&str>,
-        what: String,
-        todo: &str,
+        message: String,
+        hint: &str,
     ) {
         self.0.push(Finding {
             level,
             code,
             node: node.map(str::to_owned),
-            what,
-            todo: todo.to_owned(),
-            passes: false,
+            message,
+            hint: hint.to_owned(),
+            transient: false,
         });
     }
 }
@@ -72,11 +71,11 @@ pub fn examine(all: &[Observation], cluster: bool) -> Vec<Finding> {
     policies(all, &mut found);
     clocks(all, &mut found);
     for one in all {
-        let Ok(seen) = &one.seen else { continue };
-        eviction(one, seen, &mut found);
-        replicas(one, seen, all, &mut found);
-        persistence(one, seen, &mut found);
-        audit_stream(one, seen, &mut found);
+        let Ok(state) = &one.state else { continue };
+        eviction(one, state, &mut found);
+        replicas(one, state, all, &mut found);
+        persistence(one, state, &mut found);
+        audit_stream(one, state, &mut found);
     }
     if cluster {
         cluster_state(all, &mut found);
@@ -86,43 +85,38 @@ pub fn examine(all: &[Observation], cluster: bool) -> Vec<Finding> {
 
 fn unreachable_nodes(all: &[Observation], found: &mut Findings) {
     for one in all {
-        let Err(failure) = &one.seen else { continue };
+        let Err(failure) = &one.state else { continue };
         let name = Some(&*one.node);
-        let reason = failure
-            .error
-            .strip_prefix(&format!("{}: ", one.node))
-            .unwrap_or(&failure.error);
-        let (level, todo) = match (one.failed, one.role) {
+        let (level, hint) = match (one.failed, one.role) {
             (true, _) => (
                 Level::Problem,
-                "start it again, or, if it is gone for good: CLUSTER FORGET its id on every node",
+                "start it again or, if it is gone for good, run CLUSTER FORGET with its id on every node",
             ),
-            _ if failure.todo.is_empty() => (Level::Problem, "start it again"),
-            _ => (Level::Problem, &*failure.todo),
+            _ if failure.hint.is_empty() => (Level::Problem, "start it again"),
+            _ => (Level::Problem, &*failure.hint),
         };
         found.add(
             level,
             "unreachable",
             name,
-            format!("no answer: {reason}"),
-            todo,
+            format!("no reply: {}", failure.error),
+            hint,
         );
     }
 }
 
 fn versions(all: &[Observation], found: &mut Findings) {
     let mut versions: Vec<(&str, Vec<&str>)> = Vec::new();
-    for one in all.iter().filter(|one| one.seen.is_ok()) {
+    for one in all.iter().filter(|one| one.state.is_ok()) {
         let Some(version) = one.version() else {
-            let what =
-                "the RL module is not loaded: clients get errors in place of answers".to_owned();
-            let todo = "add `loadmodule /path/to/librl.so` to its configuration, and restart it";
+            let message = "the RL module is not loaded: clients get errors".to_owned();
+            let hint = "add `loadmodule /path/to/librl.so` to its configuration, and restart it";
             found.add(
                 Level::Problem,
                 "module-missing",
                 Some(&one.node),
-                what,
-                todo,
+                message,
+                hint,
             );
             continue;
         };
@@ -135,18 +129,17 @@ fn versions(all: &[Observation], found: &mut Findings) {
         let each = versions
             .iter()
             .map(|(version, nodes)| format!("{version} on {}", nodes.join(", ")));
-        let what = format!(
-            "module versions differ: {}",
+        let message = format!(
+            "the module versions differ: {}",
             each.collect::<Vec<_>>().join("; ")
         );
-        let todo =
-            "finish the upgrade, replicas first: an older module cannot read a newer one's states";
-        found.add(Level::Problem, "versions-differ", None, what, todo);
+        let hint = "finish the upgrade, replicas first: an older module cannot read the state of a newer one";
+        found.add(Level::Problem, "versions-differ", None, message, hint);
     }
 }
 
 fn policies(all: &[Observation], found: &mut Findings) {
-    let of = |one: &Observation| one.seen.as_ref().ok()?.policies.clone().ok();
+    let of = |one: &Observation| one.state.as_ref().ok()?.policies.clone().ok();
     let mut first: Option<(&str, _)> = None;
     for one in all.iter().filter(|one| one.role == Role::Primary) {
         let Some(set) = of(one) else {
@@ -159,16 +152,16 @@ fn policies(all: &[Observation], found: &mut Findings) {
                 let names: Vec<_> = other
                     .changes(&set)
                     .iter()
-                    .map(|change| change.name.to_owned())
+                    .map(|change| change.policy.to_owned())
                     .collect();
-                let what = format!("policies differ from those of {node}: {}", some(&names));
-                let todo = "rl policy push FILE makes all primaries hold the same";
+                let message = format!("policies differ from those of {node}: {}", some(&names));
+                let hint = "`rl policy push FILE` gives all primaries the same policies";
                 found.add(
                     Level::Problem,
                     "policies-differ",
                     Some(&one.node),
-                    what,
-                    todo,
+                    message,
+                    hint,
                 );
             }
             Some(_) => {}
@@ -177,7 +170,7 @@ fn policies(all: &[Observation], found: &mut Findings) {
     for one in all.iter().filter(|one| one.role == Role::Replica) {
         let primary = all
             .iter()
-            .find(|other| Some(&other.node) == one.follows.as_ref());
+            .find(|other| Some(&other.node) == one.primary.as_ref());
         let Some(expected) = primary.and_then(of) else {
             continue;
         };
@@ -189,45 +182,44 @@ fn policies(all: &[Observation], found: &mut Findings) {
             let names: Vec<_> = expected
                 .changes(&set)
                 .iter()
-                .map(|change| change.name.to_owned())
+                .map(|change| change.policy.to_owned())
                 .collect();
-            let what = format!(
+            let message = format!(
                 "policies differ from those of its primary: {}",
                 some(&names)
             );
-            let todo =
-                "see why it lags (INFO replication); a full resync (REPLICAOF again) brings them";
+            let hint = "find out why it lags (INFO replication); a full resync (REPLICAOF again) copies them";
             found.add(
                 Level::Problem,
                 "replica-policies-differ",
                 Some(&one.node),
-                what,
-                todo,
+                message,
+                hint,
             );
             if let Some(last) = found.0.last_mut() {
-                last.passes = true;
+                last.transient = true;
             }
         }
     }
 }
 
-/// A node with the module that does not show its policies.
+/// A node that has the module but does not return its policies.
 fn refused(one: &Observation, found: &mut Findings) {
     if let (
-        Ok(Seen {
+        Ok(NodeState {
             policies: Err(error),
             ..
         }),
         Some(_),
-    ) = (&one.seen, one.version())
+    ) = (&one.state, one.version())
     {
-        let todo = "allow this user RL.POLICY, or load a module that has it";
+        let hint = "allow this user RL.POLICY, or load a module that has it";
         found.add(
             Level::Problem,
             "policies-unreadable",
             Some(&one.node),
             error.clone(),
-            todo,
+            hint,
         );
     }
 }
@@ -235,14 +227,14 @@ fn refused(one: &Observation, found: &mut Findings) {
 fn clocks(all: &[Observation], found: &mut Findings) {
     let clocks: Vec<_> = all
         .iter()
-        .filter_map(|one| Some((&one.node, one.seen.as_ref().ok()?.clock)))
+        .filter_map(|one| Some((&one.node, one.state.as_ref().ok()?.clock)))
         .collect();
     let last = clocks.iter().min_by_key(|(_, clock)| clock.ahead_us);
     let first = clocks.iter().max_by_key(|(_, clock)| clock.ahead_us);
     let (Some((behind, slow)), Some((ahead, fast))) = (last, first) else {
         return;
     };
-    // What is certain, whatever the way there and back took.
+    // The skew that is certain, whatever the round trips took.
     let skew_us = fast.ahead_us - slow.ahead_us - fast.error_us - slow.error_us;
     if skew_us < SKEW_WARNING_US {
         return;
@@ -253,110 +245,113 @@ fn clocks(all: &[Observation], found: &mut Findings) {
         Level::Problem
     };
     let skew = span(skew_us as u64 / 1000);
-    let what = format!(
-        "the clock of {ahead} is {skew} ahead of that of {behind}: a failover would shift windows by that"
+    let message = format!(
+        "the clock of {ahead} is {skew} ahead of that of {behind}: a failover would shift windows by as much"
     );
     found.add(
         level,
         "clock-skew",
         None,
-        what,
+        message,
         "run an NTP client, such as chrony, on every node",
     );
 }
 
-fn eviction(one: &Observation, seen: &Seen, found: &mut Findings) {
-    let policy = seen.info.get("maxmemory_policy").unwrap_or("noeviction");
+fn eviction(one: &Observation, state: &NodeState, found: &mut Findings) {
+    let policy = state.info.get("maxmemory_policy").unwrap_or("noeviction");
     if policy == "noeviction" {
         return;
     }
-    // Every counter has an expiry: the volatile policies drop it as well as the others.
-    let todo = "CONFIG SET maxmemory-policy noeviction, and in the configuration file; keep caches on another server";
-    if !seen.info.is("maxmemory", "0") {
-        let evicted = match seen.info.number("evicted_keys") {
-            Some(count) if count > 0 => format!(", and has dropped {count} keys already"),
+    // Every counter has an expiry, so the volatile policies evict it too.
+    let hint = "CONFIG SET maxmemory-policy noeviction, and in the configuration file; keep caches on another server";
+    if !state.info.is("maxmemory", "0") {
+        let evicted = match state.info.number("evicted_keys") {
+            Some(count) if count > 0 => format!(", and has already evicted {count} keys"),
             _ => String::new(),
         };
-        let what = format!(
-            "maxmemory-policy {policy} drops counters when memory is full{evicted}: limits then start anew"
+        let message = format!(
+            "maxmemory-policy {policy} evicts counters when memory is full{evicted}: limits are then reset"
         );
-        found.add(Level::Problem, "eviction", Some(&one.node), what, todo);
+        found.add(Level::Problem, "eviction", Some(&one.node), message, hint);
     } else {
-        let what =
-            format!("maxmemory-policy {policy} would drop counters, if a maxmemory were set");
-        found.add(Level::Note, "eviction", Some(&one.node), what, todo);
+        let message =
+            format!("maxmemory-policy {policy} would evict counters if maxmemory were set");
+        found.add(Level::Note, "eviction", Some(&one.node), message, hint);
     }
 }
 
-fn replicas(one: &Observation, seen: &Seen, all: &[Observation], found: &mut Findings) {
+fn replicas(one: &Observation, state: &NodeState, all: &[Observation], found: &mut Findings) {
     let node = Some(&*one.node);
     if one.role == Role::Replica {
-        if !seen.info.is("master_link_status", "up") {
-            let what = "the link to its primary is down: it falls behind".to_owned();
-            let todo =
-                "see its log; masterauth and the network between the two are the usual causes";
-            found.add(Level::Problem, "replica-link-down", node, what, todo);
+        if !state.info.is("master_link_status", "up") {
+            let message = "the link to its primary is down: it is falling behind".to_owned();
+            let hint =
+                "see its log; the usual causes are masterauth and the network between the two";
+            found.add(Level::Problem, "replica-link-down", node, message, hint);
         }
         return;
     }
     let answers =
-        |other: &Observation| other.follows.as_ref() == Some(&one.node) && other.seen.is_ok();
-    let connected = seen.info.number("connected_slaves").unwrap_or(0);
+        |other: &Observation| other.primary.as_ref() == Some(&one.node) && other.state.is_ok();
+    let connected = state.info.number("connected_slaves").unwrap_or(0);
     if one.holds_keys && connected == 0 && !all.iter().any(answers) {
-        let what = "no replica: if this node dies, its counters and overrides are gone".to_owned();
-        let todo = "add a replica (REPLICAOF, or redis-cli --cluster add-node --cluster-slave)";
-        found.add(Level::Warning, "no-replica", node, what, todo);
+        let message =
+            "no replica: if this node fails, its counters and overrides are lost".to_owned();
+        let hint = "add a replica (REPLICAOF, or redis-cli --cluster add-node --cluster-slave)";
+        found.add(Level::Warning, "no-replica", node, message, hint);
     }
 }
 
-fn persistence(one: &Observation, seen: &Seen, found: &mut Findings) {
+fn persistence(one: &Observation, state: &NodeState, found: &mut Findings) {
     let node = Some(&*one.node);
-    let aof = seen.info.is("aof_enabled", "1");
-    if !aof && seen.save.as_deref() == Some("") {
-        let what = "neither AOF nor RDB is on: a restart forgets counters, overrides and policies"
-            .to_owned();
-        let todo = "CONFIG SET appendonly yes, or save '3600 1 300 100', and CONFIG REWRITE";
-        found.add(Level::Warning, "no-persistence", node, what, todo);
+    let aof = state.info.is("aof_enabled", "1");
+    if !aof && state.save.as_deref() == Some("") {
+        let message =
+            "neither AOF nor RDB is enabled: a restart loses counters, overrides and policies"
+                .to_owned();
+        let hint = "CONFIG SET appendonly yes, or save '3600 1 300 100', and CONFIG REWRITE";
+        found.add(Level::Warning, "no-persistence", node, message, hint);
     }
-    if !aof && seen.save.is_none() {
-        let what = "AOF is off, and this user may not see whether RDB is on".to_owned();
+    if !aof && state.save.is_none() {
+        let message =
+            "AOF is disabled, and this user may not see whether RDB is enabled".to_owned();
         found.add(
             Level::Note,
             "no-persistence",
             node,
-            what,
-            "allow this user CONFIG GET to know",
+            message,
+            "allow this user CONFIG GET",
         );
     }
     for (field, file) in [
         ("rdb_last_bgsave_status", "RDB"),
         ("aof_last_write_status", "AOF"),
     ] {
-        if seen.info.is(field, "err") {
-            let what = format!("the last write of the {file} failed");
+        if state.info.is(field, "err") {
+            let message = format!("the last write of the {file} file failed");
             found.add(
                 Level::Problem,
                 "persistence-fails",
                 node,
-                what,
+                message,
                 "see its log: the disk may be full or read-only",
             );
         }
     }
 }
 
-fn audit_stream(one: &Observation, seen: &Seen, found: &mut Findings) {
-    let errors = seen.info.number("rl_audit_stream_errors").unwrap_or(0);
+fn audit_stream(one: &Observation, state: &NodeState, found: &mut Findings) {
+    let errors = state.info.number("rl_audit_stream_errors").unwrap_or(0);
     if errors > 0 {
-        let what =
-            format!("{errors} denials could not be written to the audit stream since the start");
-        let todo = "rl.audit-stream must name a stream or a free key, in a cluster one in a slot of this node; memory must not be full";
+        let message =
+            format!("{errors} denials could not be written to the audit stream since startup");
+        let hint = "rl.audit-stream must name a stream or an unused key, in a cluster one in a slot of this node; memory must not be full";
         found.add(
             Level::Warning,
             "audit-stream-errors",
             Some(&one.node),
-            what,
-            todo,
+            message,
+            hint,
         );
     }
 }
@@ -364,8 +359,8 @@ fn audit_stream(one: &Observation, seen: &Seen, found: &mut Findings) {
 fn cluster_state(all: &[Observation], found: &mut Findings) {
     let sick = all.iter().filter(|one| {
         matches!(
-            &one.seen,
-            Ok(Seen {
+            &one.state,
+            Ok(NodeState {
                 cluster_ok: Some(false),
                 ..
             })
@@ -373,16 +368,16 @@ fn cluster_state(all: &[Observation], found: &mut Findings) {
     });
     let sick: Vec<_> = sick.map(|one| one.node.clone()).collect();
     if !sick.is_empty() {
-        let what = format!(
-            "cluster_state is not ok, as {} see it: some slots are not served",
+        let message = format!(
+            "cluster_state is not ok according to {}: some slots are not served",
             some(&sick)
         );
-        let todo = "redis-cli --cluster check HOST:PORT names the slots; start their nodes, or --cluster fix";
-        found.add(Level::Problem, "cluster-state", None, what, todo);
+        let hint = "redis-cli --cluster check HOST:PORT lists the slots; start their nodes, or use --cluster fix";
+        found.add(Level::Problem, "cluster-state", None, message, hint);
     }
 }
 
-/// A few of the names.
+/// The first few names.
 fn some(names: &[String]) -> String {
     const FEW: usize = 5;
     match names.len().checked_sub(FEW) {
@@ -397,19 +392,19 @@ mod tests {
     use super::super::observation::Clock;
     use super::*;
     use crate::failure::Failure;
-    use crate::info::Info;
-    use crate::policies::Policies;
+    use crate::policy_set::PolicySet;
+    use crate::topology::Info;
 
     const WELL: &str = "redis_version:7.0.15\nmaxmemory:0\nmaxmemory_policy:noeviction\nconnected_slaves:1\n\
         aof_enabled:1\naof_last_write_status:ok\nrdb_last_bgsave_status:ok\nmaster_link_status:up\nrl_version:0.1.0\n\
         rl_audit_stream_errors:0\nevicted_keys:0";
 
-    fn seen(change: (&str, &str)) -> Seen {
+    fn state(change: (&str, &str)) -> NodeState {
         let mut text = WELL.to_owned();
         text += &format!("\n{}:{}", change.0, change.1);
-        Seen {
+        NodeState {
             info: Info::from(&*text),
-            policies: Policies::read(r#"{"policies":{"free":{"limits":["SLIDE 5 1m"]}}}"#, "")
+            policies: PolicySet::read(r#"{"policies":{"free":{"limits":["SLIDE 5 1m"]}}}"#, "")
                 .map_err(|e| e.error),
             clock: Clock {
                 ahead_us: 0,
@@ -420,22 +415,22 @@ mod tests {
         }
     }
 
-    fn node(name: &str, follows: Option<&str>, seen: Seen) -> Observation {
+    fn node(name: &str, primary: Option<&str>, state: NodeState) -> Observation {
         Observation {
             node: name.to_owned(),
-            role: if follows.is_some() {
+            role: if primary.is_some() {
                 Role::Replica
             } else {
                 Role::Primary
             },
-            follows: follows.map(str::to_owned),
+            primary: primary.map(str::to_owned),
             failed: false,
             holds_keys: true,
-            seen: Ok(seen),
+            state: Ok(state),
         }
     }
 
-    fn pair(primary: Seen, replica: Seen) -> Vec<Observation> {
+    fn pair(primary: NodeState, replica: NodeState) -> Vec<Observation> {
         vec![node("p", None, primary), node("r", Some("p"), replica)]
     }
 
@@ -447,8 +442,8 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_fleet_has_no_findings() {
-        assert_eq!(codes(&pair(seen(("", "")), seen(("", "")))), []);
+    fn healthy_nodes_have_no_findings() {
+        assert_eq!(codes(&pair(state(("", "")), state(("", "")))), []);
     }
 
     #[test]
@@ -477,34 +472,34 @@ mod tests {
             ("aof_enabled", "0", "no-persistence", Level::Warning),
         ] {
             assert_eq!(
-                codes(&pair(seen((field, value)), seen(("", "")))),
+                codes(&pair(state((field, value)), state(("", "")))),
                 [(code, level)],
                 "{field}"
             );
         }
-        let lost = pair(seen(("", "")), seen(("master_link_status", "down")));
+        let lost = pair(state(("", "")), state(("master_link_status", "down")));
         assert_eq!(codes(&lost), [("replica-link-down", Level::Problem)]);
-        let alone = vec![node("p", None, seen(("connected_slaves", "0")))];
+        let alone = vec![node("p", None, state(("connected_slaves", "0")))];
         assert_eq!(codes(&alone), [("no-replica", Level::Warning)]);
-        let mut full = seen(("maxmemory_policy", "allkeys-lru"));
+        let mut full = state(("maxmemory_policy", "allkeys-lru"));
         full.info = Info::from(&*format!(
             "{WELL}\nmaxmemory:100\nmaxmemory_policy:allkeys-lru\nevicted_keys:3"
         ));
-        let found = examine(&pair(full, seen(("", ""))), false);
+        let found = examine(&pair(full, state(("", ""))), false);
         assert_eq!(
             (found[0].code, found[0].level),
             ("eviction", Level::Problem)
         );
-        assert!(found[0].what.contains("3 keys"), "{}", found[0].what);
+        assert!(found[0].message.contains("3 keys"), "{}", found[0].message);
     }
 
     #[test]
     fn skew_counts_only_as_far_as_it_is_certain() {
         let at = |ahead_us, error_us| {
             let clock = Clock { ahead_us, error_us };
-            Seen {
+            NodeState {
                 clock,
-                ..seen(("", ""))
+                ..state(("", ""))
             }
         };
         assert_eq!(
@@ -520,30 +515,30 @@ mod tests {
 
     #[test]
     fn policies_are_compared_by_name() {
-        let none = || Seen {
-            policies: Ok(Policies::default()),
-            ..seen(("", ""))
+        let none = || NodeState {
+            policies: Ok(PolicySet::default()),
+            ..state(("", ""))
         };
-        let found = examine(&pair(seen(("", "")), none()), false);
+        let found = examine(&pair(state(("", "")), none()), false);
         assert_eq!(
-            (found[0].code, found[0].passes),
+            (found[0].code, found[0].transient),
             ("replica-policies-differ", true)
         );
-        assert!(found[0].what.ends_with(": free"), "{}", found[0].what);
-        let two = vec![node("p", None, seen(("", ""))), node("q", None, none())];
+        assert!(found[0].message.ends_with(": free"), "{}", found[0].message);
+        let two = vec![node("p", None, state(("", ""))), node("q", None, none())];
         assert_eq!(codes(&two), [("policies-differ", Level::Problem)]);
     }
 
     #[test]
     fn a_dead_node_and_a_sick_cluster() {
         let mut all = pair(
-            Seen {
+            NodeState {
                 cluster_ok: Some(false),
-                ..seen(("", ""))
+                ..state(("", ""))
             },
-            seen(("", "")),
+            state(("", "")),
         );
-        all[1].seen = Err(Failure::new("r: connection refused", ""));
+        all[1].state = Err(Failure::new("r: connection refused", ""));
         assert_eq!(
             codes(&all),
             [

@@ -1,4 +1,4 @@
-//! `rl doctor`: looks at every node for what will hurt, and says what to do.
+//! `rl doctor`: looks for problems on every node, and says what to do about them.
 
 mod findings;
 mod observation;
@@ -8,23 +8,23 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::Outcome;
+use crate::Exit;
 use crate::failure::Failure;
-use crate::fleet::Access;
 use crate::output::{self, shown};
+use crate::topology::Access;
 use findings::{Finding, Level};
 use observation::Observation;
 
-pub fn run(access: &Access, json: bool) -> Result<Outcome, Failure> {
-    let mut seen = Vec::new();
+pub fn run(access: &Access, json: bool) -> Result<Exit, Failure> {
+    let mut observed = Vec::new();
     let mut found = Vec::new();
-    // A policy that is on its way to a replica is not a finding.
+    // A policy that has not reached a replica yet is not a problem.
     for pause_ms in [0, 500, 1000] {
         thread::sleep(Duration::from_millis(pause_ms));
-        let fleet = access.survey()?;
-        seen = Observation::of_all(&fleet);
-        found = findings::examine(&seen, fleet.cluster);
-        if !found.iter().any(|finding| finding.passes) {
+        let topology = access.discover()?;
+        observed = Observation::of_all(&topology);
+        found = findings::examine(&observed, topology.cluster);
+        if !found.iter().any(|finding| finding.transient) {
             break;
         }
     }
@@ -35,22 +35,22 @@ pub fn run(access: &Access, json: bool) -> Result<Outcome, Failure> {
         .max()
         .unwrap_or(Level::Note);
     if json {
-        let nodes: Vec<_> = seen.iter().map(Observation::summary).collect();
+        let nodes: Vec<_> = observed.iter().map(Observation::summary).collect();
         output::print_json(&json!({ "worst": worst, "findings": found, "nodes": nodes }))?;
     } else {
-        output::print(&told(&seen, &found, worst))?;
+        output::print(&describe(&observed, &found, worst))?;
     }
     Ok(match worst {
-        Level::Note => Outcome::Well,
-        Level::Warning => Outcome::No,
-        Level::Problem => Outcome::Bad,
+        Level::Note => Exit::Success,
+        Level::Warning => Exit::Negative,
+        Level::Problem => Exit::Failed,
     })
 }
 
-fn told(seen: &[Observation], found: &[Finding], worst: Level) -> String {
+fn describe(observed: &[Observation], found: &[Finding], worst: Level) -> String {
     let mut text = String::new();
-    for one in seen {
-        text += &format!("  {}\n", shown(&one.told()));
+    for one in observed {
+        text += &format!("  {}\n", shown(&one.describe()));
     }
     text.push('\n');
     for finding in found {
@@ -59,8 +59,12 @@ fn told(seen: &[Observation], found: &[Finding], worst: Level) -> String {
             .as_ref()
             .map(|node| format!("{node}: "))
             .unwrap_or_default();
-        text += &format!("{:<8} {at}{}\n", finding.level.name(), shown(&finding.what));
-        text += &format!("         → {}\n", finding.todo);
+        text += &format!(
+            "{:<8} {at}{}\n",
+            finding.level.name(),
+            shown(&finding.message)
+        );
+        text += &format!("         → {}\n", finding.hint);
     }
     let count = |level| {
         found
@@ -69,7 +73,7 @@ fn told(seen: &[Observation], found: &[Finding], worst: Level) -> String {
             .count()
     };
     text += &match worst {
-        Level::Note => "All is well.\n".to_owned(),
+        Level::Note => "No problems found.\n".to_owned(),
         _ => format!(
             "{} problems, {} warnings.\n",
             count(Level::Problem),

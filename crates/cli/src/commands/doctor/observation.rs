@@ -1,40 +1,40 @@
-//! What a node shows of itself.
+//! The state of a node.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use redis::{Connection, RedisResult};
+use rl_client::RlCommands;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::fleet::{Fleet, Role};
-use crate::info::Info;
-use crate::policies::Policies;
+use crate::policy_set::PolicySet;
+use crate::topology::{Info, Role, Topology};
 
-/// Readings of a clock: the one with the shortest way there and back is the most exact.
+/// Readings of a clock: the one with the shortest round trip is the most exact.
 const READINGS: usize = 5;
 
 pub struct Observation {
     pub node: String,
     pub role: Role,
-    pub follows: Option<String>,
-    /// Whether the cluster itself counts it as lost.
+    pub primary: Option<String>,
+    /// Whether the cluster considers it failed.
     pub failed: bool,
-    /// A cluster's primary without slots holds nothing.
+    /// False for a primary without slots.
     pub holds_keys: bool,
-    pub seen: Result<Seen, Failure>,
+    pub state: Result<NodeState, Failure>,
 }
 
-pub struct Seen {
+pub struct NodeState {
     pub info: Info,
-    pub policies: Result<Policies, String>,
+    pub policies: Result<PolicySet, String>,
     pub clock: Clock,
     /// The `save` setting; `None` where CONFIG is not allowed.
     pub save: Option<String>,
-    /// A cluster's own opinion; `None` without one.
+    /// Whether cluster_state is ok; `None` outside a cluster.
     pub cluster_ok: Option<bool>,
 }
 
-/// How far a node's clock is ahead of ours, and how well we know that.
+/// How far a node's clock is ahead of ours, and the error of that measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     pub ahead_us: i64,
@@ -42,31 +42,33 @@ pub struct Clock {
 }
 
 impl Observation {
-    pub fn of_all(fleet: &Fleet) -> Vec<Self> {
-        let answers = fleet.ask(fleet.all(), |connection| look(connection, fleet.cluster));
-        let each = answers.into_iter().map(|(node, seen)| Self {
+    pub fn of_all(topology: &Topology) -> Vec<Self> {
+        let replies = topology.query(topology.all(), |connection| {
+            observe(connection, topology.cluster)
+        });
+        let each = replies.into_iter().map(|(node, state)| Self {
             node: node.name.clone(),
             role: node.role,
-            follows: node.follows.clone(),
+            primary: node.primary.clone(),
             failed: node.failed,
-            holds_keys: !fleet.cluster || node.slots > 0,
-            seen,
+            holds_keys: !topology.cluster || node.slots > 0,
+            state,
         });
         each.collect()
     }
 
     pub fn version(&self) -> Option<&str> {
-        self.seen.as_ref().ok()?.info.get("rl_version")
+        self.state.as_ref().ok()?.info.get("rl_version")
     }
 
     fn server(&self) -> String {
-        let Ok(seen) = &self.seen else {
+        let Ok(state) = &self.state else {
             return String::new();
         };
-        // Valkey gives its own version beside the one of Redis that it is compatible with.
+        // Valkey reports its own version in addition to the compatible Redis version.
         match (
-            seen.info.get("valkey_version"),
-            seen.info.get("redis_version"),
+            state.info.get("valkey_version"),
+            state.info.get("redis_version"),
         ) {
             (Some(version), _) => format!("Valkey {version}"),
             (_, Some(version)) => format!("Redis {version}"),
@@ -74,19 +76,19 @@ impl Observation {
         }
     }
 
-    pub fn told(&self) -> String {
-        let role = match (&self.role, &self.follows) {
+    pub fn describe(&self) -> String {
+        let role = match (&self.role, &self.primary) {
             (Role::Primary, _) => "primary".to_owned(),
             (Role::Replica, Some(of)) => format!("replica of {of}"),
             (Role::Replica, None) => "replica".to_owned(),
         };
-        match &self.seen {
-            Err(_) => format!("{}  {role}  no answer", self.node),
-            Ok(seen) => {
+        match &self.state {
+            Err(_) => format!("{}  {role}  no reply", self.node),
+            Ok(state) => {
                 let version = self
                     .version()
                     .map_or("no module".into(), |version| format!("rl {version}"));
-                let policies = seen.policies.as_ref().map_or(0, |set| set.policies.len());
+                let policies = state.policies.as_ref().map_or(0, |set| set.len());
                 format!(
                     "{}  {role}  {}  {version}  {policies} policies",
                     self.node,
@@ -97,30 +99,27 @@ impl Observation {
     }
 
     pub fn summary(&self) -> Value {
-        let seen = self.seen.as_ref().ok();
+        let state = self.state.as_ref().ok();
         json!({
             "node": self.node,
             "role": self.role,
-            "follows": self.follows,
-            "up": seen.is_some(),
+            "primary": self.primary,
+            "up": state.is_some(),
             "server": self.server(),
             "version": self.version(),
-            "policies": seen.and_then(|seen| seen.policies.as_ref().ok()).map(|set| set.policies.len()),
-            "clock_ahead_us": seen.map(|seen| seen.clock.ahead_us),
+            "policy_count": state.and_then(|state| state.policies.as_ref().ok()).map(|set| set.len()),
+            "clock_ahead_us": state.map(|state| state.clock.ahead_us),
         })
     }
 }
 
-fn look(connection: &mut Connection, cluster: bool) -> RedisResult<Seen> {
+fn observe(connection: &mut Connection, cluster: bool) -> RedisResult<NodeState> {
     let info = redis::cmd("INFO").arg("everything").query(connection)?;
     let clock = clock(connection)?;
-    let dump = redis::cmd("RL.POLICY")
-        .arg("DUMP")
-        .query::<String>(connection);
-    let policies = match dump {
-        Ok(dump) => Policies::read(&dump, "its policies").map_err(|failure| failure.error),
+    let policies = match connection.rl_policy_dump() {
+        Ok(dump) => PolicySet::read(&dump, "RL.POLICY DUMP").map_err(|failure| failure.error),
         Err(error) if error.is_io_error() => return Err(error),
-        Err(error) => Err(Failure::of("RL.POLICY DUMP", &error).error),
+        Err(error) => Err(Failure::of_node("RL.POLICY DUMP", &error).line()),
     };
     let save = redis::cmd("CONFIG")
         .arg("GET")
@@ -133,7 +132,7 @@ fn look(connection: &mut Connection, cluster: bool) -> RedisResult<Seen> {
     } else {
         None
     };
-    Ok(Seen {
+    Ok(NodeState {
         info,
         policies,
         clock,

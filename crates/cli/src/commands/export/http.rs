@@ -1,4 +1,4 @@
-//! As much of HTTP as a scraper speaks: GET, one answer, and the connection closes.
+//! A minimal HTTP server for scrapers: GET, one response, and the connection closes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
-/// A caller that dawdles is not waited for longer.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Callers at once; more are turned away at once.
-const MAX_CALLERS: usize = 16;
+/// How long to wait for a slow client.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Concurrent clients; more are disconnected immediately.
+const MAX_CLIENTS: usize = 16;
 const MAX_REQUEST: u64 = 8192;
 
-/// Answers until the process ends.
+/// Serves until the process ends.
 pub fn serve(listen: SocketAddr, metrics: &(impl Fn() -> String + Sync)) -> Result<(), Failure> {
     let failure = |error: io::Error| {
         Failure::new(
             format!("{listen}: {error}"),
-            "choose a free address by --listen ADDR:PORT",
+            "choose a free address with --listen ADDR:PORT",
         )
     };
     let listener = TcpListener::bind(listen).map_err(failure)?;
@@ -27,32 +27,32 @@ pub fn serve(listen: SocketAddr, metrics: &(impl Fn() -> String + Sync)) -> Resu
         "rl: http://{}/metrics",
         listener.local_addr().map_err(failure)?
     );
-    let callers = AtomicUsize::new(0);
+    let clients = AtomicUsize::new(0);
     thread::scope(|scope| {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
-                // Out of file descriptors, most likely: leave others time to close theirs.
+                // Probably out of file descriptors: wait for other connections to close.
                 thread::sleep(Duration::from_millis(100));
                 continue;
             };
-            if callers.fetch_add(1, Relaxed) >= MAX_CALLERS {
-                callers.fetch_sub(1, Relaxed);
+            if clients.fetch_add(1, Relaxed) >= MAX_CLIENTS {
+                clients.fetch_sub(1, Relaxed);
                 continue;
             }
-            let callers = &callers;
+            let clients = &clients;
             scope.spawn(move || {
-                // One that hangs up early is nobody's concern.
-                let _ = answer(&stream, metrics);
-                callers.fetch_sub(1, Relaxed);
+                // It does not matter if the client disconnects early.
+                let _ = respond(&stream, metrics);
+                clients.fetch_sub(1, Relaxed);
             });
         }
     });
     Ok(())
 }
 
-fn answer(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn respond(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let mut request = BufReader::new(stream.take(MAX_REQUEST));
     let mut first = String::new();
     request.read_line(&mut first)?;
@@ -65,9 +65,9 @@ fn answer(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
             Some("/metrics") => ("200 OK", metrics()),
             Some("/") => (
                 "200 OK",
-                "rl export: the figures are at /metrics\n".to_owned(),
+                "rl export: the metrics are at /metrics\n".to_owned(),
             ),
-            _ => ("404 Not Found", "the figures are at /metrics\n".to_owned()),
+            _ => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
         },
         _ => ("405 Method Not Allowed", "use GET\n".to_owned()),
     };

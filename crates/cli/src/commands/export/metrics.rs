@@ -1,28 +1,28 @@
-//! The figures in Prometheus' text format.
+//! The statistics in the text format of Prometheus.
 
 use std::fmt::{Display, Write};
 
-use crate::commands::stats::Figures;
-use crate::fleet::Role;
-use crate::info::Info;
-use crate::wire::Counts;
+use rl_client::commands::Counts;
+
+use crate::snapshot::NodeReport;
+use crate::topology::{Info, Role};
 
 pub struct Scrape<'a> {
-    /// `None` for a node that did not answer.
+    /// `None` for a node that did not reply.
     pub nodes: Vec<(&'a str, Role, Option<Measured>)>,
     pub seconds: f64,
 }
 
 pub struct Measured {
     pub info: Info,
-    pub figures: Figures,
-    /// Unix time by the node.
+    pub report: NodeReport,
+    /// The node's clock, in Unix time.
     pub clock: f64,
     pub policies_hash: u32,
     pub seconds: f64,
 }
 
-/// FNV-1a: equal policies, equal number; and small enough for a float to hold it exactly.
+/// FNV-1a: equal for equal policies, and small enough that a float represents it exactly.
 pub fn hash(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -38,7 +38,7 @@ pub fn text(scrape: &Scrape) -> String {
             .filter_map(|(name, role, measured)| Some((*name, role, measured.as_ref()?)))
     };
 
-    page.family("rl_up", "gauge", "Whether the node answered this scrape.");
+    page.family("rl_up", "gauge", "Whether the node replied to this scrape.");
     for (node, role, measured) in &scrape.nodes {
         page.line(
             "rl_up",
@@ -49,7 +49,7 @@ pub fn text(scrape: &Scrape) -> String {
     page.family(
         "rl_node_info",
         "gauge",
-        "The module's version on each node, which is always 1.",
+        "The version of the module on each node; always 1.",
     );
     for (node, role, measured) in up() {
         let version = measured.info.get("rl_version").unwrap_or_default();
@@ -64,22 +64,22 @@ pub fn text(scrape: &Scrape) -> String {
     page.family(
         "rl_checks_total",
         "counter",
-        "Checks since the node's start, each with one outcome: allowed, denied or forced.",
+        "Checks since the node started, each with one outcome: allowed, denied or forced.",
     );
     for (node, _, measured) in up() {
         page.outcomes(
             "rl_checks_total",
             &[("node", node)],
-            &measured.figures.node.total,
+            &measured.report.stats.total,
         );
     }
     page.family(
         "rl_policy_checks_total",
         "counter",
-        "The same of each policy; part of rl_checks_total.",
+        "Checks counted by rl_checks_total, by policy.",
     );
     for (node, _, measured) in up() {
-        for (policy, stats) in &measured.figures.policies {
+        for (policy, stats) in &measured.report.policies {
             page.outcomes(
                 "rl_policy_checks_total",
                 &[("node", node), ("policy", policy)],
@@ -87,18 +87,35 @@ pub fn text(scrape: &Scrape) -> String {
             );
         }
     }
-    page.of_nodes(
-        "shadow_denied_total",
+    page.family(
+        "rl_shadow_denied_total",
+        "counter",
         "Allowed checks that a SHADOW limit would have denied.",
-        &scrape.nodes,
-        |counts| counts.shadow_denied,
     );
-    page.of_nodes(
-        "refunded_units_total",
-        "Units given back.",
-        &scrape.nodes,
-        |counts| counts.refunded,
+    for (node, _, measured) in up() {
+        let count = measured.report.stats.total.shadow_denied;
+        page.line("rl_shadow_denied_total", &[("node", node)], count);
+    }
+    page.family(
+        "rl_policy_shadow_denied_total",
+        "counter",
+        "Checks counted by rl_shadow_denied_total, by policy.",
     );
+    for (node, _, measured) in up() {
+        for (policy, stats) in &measured.report.policies {
+            let labels = [("node", node), ("policy", policy)];
+            page.line(
+                "rl_policy_shadow_denied_total",
+                &labels,
+                stats.total.shadow_denied,
+            );
+        }
+    }
+    page.family("rl_refunded_units_total", "counter", "Units refunded.");
+    for (node, _, measured) in up() {
+        let units = measured.report.stats.total.refunded.unwrap_or(0);
+        page.line("rl_refunded_units_total", &[("node", node)], units);
+    }
 
     type Field = (&'static str, &'static str, &'static str, &'static str);
     const FIELDS: [Field; 7] = [
@@ -136,13 +153,13 @@ pub fn text(scrape: &Scrape) -> String {
             "rl_evicted_keys_total",
             "evicted_keys",
             "counter",
-            "Keys that the server dropped to free memory; counters may be among them.",
+            "Keys that the server evicted to free memory; counters may be among them.",
         ),
         (
             "rl_memory_used_bytes",
             "used_memory",
             "gauge",
-            "Memory in use by the whole server.",
+            "Memory used by the whole server.",
         ),
     ];
     for (name, field, kind, help) in FIELDS {
@@ -157,7 +174,7 @@ pub fn text(scrape: &Scrape) -> String {
     page.family(
         "rl_policies_hash",
         "gauge",
-        "A number that is equal where the policies are.",
+        "A hash of the policies: equal on nodes with the same policies.",
     );
     for (node, role, measured) in up() {
         page.line(
@@ -169,7 +186,7 @@ pub fn text(scrape: &Scrape) -> String {
     page.family(
         "rl_clock_seconds",
         "gauge",
-        "Unix time by the node's clock, at the scrape.",
+        "The node's clock at the scrape, in Unix time.",
     );
     for (node, _, measured) in up() {
         page.line("rl_clock_seconds", &[("node", node)], measured.clock);
@@ -177,7 +194,7 @@ pub fn text(scrape: &Scrape) -> String {
     page.family(
         "rl_node_scrape_duration_seconds",
         "gauge",
-        "How long the node took to answer.",
+        "How long the node took to reply.",
     );
     for (node, _, measured) in up() {
         page.line(
@@ -232,68 +249,19 @@ impl Page {
             self.line(name, &[labels, &[("outcome", outcome)]].concat(), count);
         }
     }
-
-    /// A count of the node, and of each policy under a name of its own: a sum over one name counts nothing twice.
-    fn of_nodes(
-        &mut self,
-        name: &str,
-        help: &str,
-        nodes: &[(&str, Role, Option<Measured>)],
-        count: impl Fn(&Counts) -> u64,
-    ) {
-        let up = || {
-            nodes
-                .iter()
-                .filter_map(|(node, _, measured)| Some((*node, measured.as_ref()?)))
-        };
-        let whole = format!("rl_{name}");
-        self.family(&whole, "counter", help);
-        for (node, measured) in up() {
-            self.line(
-                &whole,
-                &[("node", node)],
-                count(&measured.figures.node.total),
-            );
-        }
-        let part = format!("rl_policy_{name}");
-        self.family(
-            &part,
-            "counter",
-            &format!("The same of each policy; part of {whole}."),
-        );
-        for (node, measured) in up() {
-            for (policy, stats) in &measured.figures.policies {
-                self.line(
-                    &part,
-                    &[("node", node), ("policy", policy)],
-                    count(&stats.total),
-                );
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::Stats;
+    use crate::snapshot::tests::stats;
 
     fn measured() -> Measured {
-        let counts = Counts {
-            allowed: 7,
-            denied: 3,
-            shadow_denied: 2,
-            forced: 1,
-            refunded: 9,
-        };
-        let stats = Stats {
-            total: counts,
-            ..Stats::default()
-        };
+        let stats = stats(7, 3);
         Measured {
             info: Info::from("rl_version:0.1.0\nrl_policies:1\nrl_overrides:4\nconnected_slaves:1"),
-            figures: Figures {
-                node: stats.clone(),
+            report: NodeReport {
+                stats: stats.clone(),
                 policies: [("a\"b\\".to_owned(), stats)].into(),
             },
             clock: 1_800_000_000.5,
@@ -303,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_down_is_a_figure_and_not_a_failure() {
+    fn a_node_that_is_down_does_not_fail_the_scrape() {
         let scrape = Scrape {
             nodes: vec![
                 ("a:1", Role::Primary, Some(measured())),
@@ -318,7 +286,8 @@ mod tests {
             "rl_checks_total{node=\"a:1\",outcome=\"denied\"} 3",
             "rl_policy_checks_total{node=\"a:1\",policy=\"a\\\"b\\\\\",outcome=\"forced\"} 1",
             "rl_shadow_denied_total{node=\"a:1\"} 2",
-            "rl_policy_refunded_units_total{node=\"a:1\",policy=\"a\\\"b\\\\\"} 9",
+            "rl_policy_shadow_denied_total{node=\"a:1\",policy=\"a\\\"b\\\\\"} 2",
+            "rl_refunded_units_total{node=\"a:1\"} 9",
             "rl_overrides{node=\"a:1\"} 4",
             "rl_clock_seconds{node=\"a:1\"} 1800000000.5",
             "rl_scrape_duration_seconds 0.25",

@@ -1,4 +1,4 @@
-//! `rl export --listen ADDR`: the totals of every node for Prometheus.
+//! `rl export --listen ADDR`: the statistics of every node, for Prometheus.
 
 mod http;
 mod metrics;
@@ -8,70 +8,70 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use redis::{Connection, RedisResult};
+use rl_client::RlCommands;
 
-use crate::Outcome;
-use crate::commands::stats::figures;
+use crate::Exit;
 use crate::failure::Failure;
-use crate::fleet::{Access, Fleet, Watch};
-use crate::info::Info;
+use crate::snapshot::NodeReport;
+use crate::topology::{Access, Info, Topology, Watch};
 use metrics::{Measured, Scrape};
 
-pub fn run(access: &Access, listen: SocketAddr, totals_only: bool) -> Result<Outcome, Failure> {
+pub fn run(access: &Access, listen: SocketAddr, totals_only: bool) -> Result<Exit, Failure> {
     let exporter = Exporter {
         watch: Mutex::new(Watch::new(access)),
-        of_policies: !totals_only,
+        with_policies: !totals_only,
     };
     http::serve(listen, &|| exporter.scrape())?;
-    Ok(Outcome::Well)
+    Ok(Exit::Success)
 }
 
 struct Exporter {
     watch: Mutex<Watch>,
-    of_policies: bool,
+    with_policies: bool,
 }
 
 impl Exporter {
     fn scrape(&self) -> String {
         let began = Instant::now();
-        let fleet = self.fleet();
-        let answers = fleet.ask(fleet.all(), |connection| {
-            measure(connection, self.of_policies)
+        let topology = self.topology();
+        let replies = topology.query(topology.all(), |connection| {
+            measure(connection, self.with_policies)
         });
-        for (_, answer) in &answers {
-            if let Err(failure) = answer {
-                eprintln!("rl: {}", failure.error);
+        for (_, reply) in &replies {
+            if let Err(failure) = reply {
+                eprintln!("rl: {}", failure.line());
             }
         }
-        let nodes = answers
+        let nodes = replies
             .into_iter()
-            .map(|(node, answer)| (&*node.name, node.role, answer.ok()));
+            .map(|(node, reply)| (&*node.name, node.role, reply.ok()));
         metrics::text(&Scrape {
             nodes: nodes.collect(),
             seconds: began.elapsed().as_secs_f64(),
         })
     }
 
-    /// As it is now; as it was when last seen, if nobody answers.
-    fn fleet(&self) -> Fleet {
-        // A thread that panicked left nothing half-done here.
+    /// The current topology or, if no node replies, the last known one.
+    fn topology(&self) -> Topology {
+        // A thread that panicked cannot have left the watch in an inconsistent state.
         let mut watch = self.watch.lock().unwrap_or_else(PoisonError::into_inner);
-        match watch.look() {
-            Ok(fleet) => fleet.clone(),
+        match watch.refresh() {
+            Ok(topology) => topology.clone(),
             Err(_) => watch.known().clone(),
         }
     }
 }
 
-fn measure(connection: &mut Connection, of_policies: bool) -> RedisResult<Measured> {
+fn measure(connection: &mut Connection, with_policies: bool) -> RedisResult<Measured> {
     let began = Instant::now();
-    // All sections at once: 6.2 takes one name at most.
+    // All sections at once: Redis 6.2 accepts one section name at most.
     let info: Info = redis::cmd("INFO").arg("everything").query(connection)?;
     let (seconds, us): (u64, u64) = redis::cmd("TIME").query(connection)?;
-    let figures = figures(connection, of_policies)?;
-    let policies: String = redis::cmd("RL.POLICY").arg("DUMP").query(connection)?;
+    let report = NodeReport::read(connection, with_policies)?;
+    let policies = connection.rl_policy_dump()?;
     Ok(Measured {
         info,
-        figures,
+        report,
         clock: seconds as f64 + us as f64 / 1e6,
         policies_hash: metrics::hash(&policies),
         seconds: began.elapsed().as_secs_f64(),

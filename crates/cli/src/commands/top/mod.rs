@@ -1,93 +1,66 @@
-//! `rl top`: what happens now, over all primaries.
+//! `rl top`: what happens now, on all primaries.
 
 mod screen;
-mod sight;
+mod view;
 
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use rl_client::commands::TopBy;
 
+use super::finish;
+use crate::args::Top;
 use crate::failure::Failure;
-use crate::fleet::{Access, Watch};
-use crate::{Outcome, complain, output};
+use crate::snapshot::Snapshot;
+use crate::topology::{Access, Watch};
+use crate::{Exit, output};
 use screen::Screen;
-use sight::Sight;
 
-#[derive(Clone, Copy)]
-pub struct View {
-    every: Duration,
-    count: usize,
-    by_denials: bool,
-}
-
-impl View {
-    pub fn new(every: u64, count: usize, by_denials: bool) -> Self {
-        Self {
-            every: Duration::from_secs(every),
-            count,
-            by_denials,
-        }
-    }
-}
-
-pub fn run(access: &Access, view: View, live: bool, json: bool) -> Result<Outcome, Failure> {
+pub fn run(access: &Access, options: &Top, live: bool, json: bool) -> Result<Exit, Failure> {
+    let by = match options.denials {
+        true => TopBy::Denials,
+        false => TopBy::Checks,
+    };
     if live {
-        return watch(access, view);
+        return watch(access, options, by);
     }
-    let mut sight = Sight::take(&access.survey()?);
-    sight.sort(view.by_denials);
-    for failure in &sight.failed {
-        complain(failure, json);
-    }
+    let mut snapshot = Snapshot::with_keys(&access.discover()?);
+    snapshot.sort(by);
     if json {
-        sight.truncate(view.count);
-        output::print_json(&sight)?;
+        snapshot.truncate(options.count);
+        output::print_json(&snapshot)?;
     } else {
-        let lines = sight::lines(&sight, None, view.by_denials, view.count, false);
-        output::print(
-            &lines
-                .iter()
-                .map(|line| format!("{}\n", line.text))
-                .collect::<String>(),
-        )?;
+        let lines = view::lines(&snapshot, None, by, options.count, false);
+        let text = lines.iter().map(|line| format!("{}\n", line.text));
+        output::print(&text.collect::<String>())?;
     }
-    Ok(if sight.failed.is_empty() {
-        Outcome::Well
-    } else {
-        Outcome::Bad
-    })
+    Ok(finish(&snapshot.failed, json))
 }
 
-fn watch(access: &Access, mut view: View) -> Result<Outcome, Failure> {
-    let sights = keep_looking(access.clone(), view.every);
-    // The first look is awaited on the normal screen, where an error can be read.
-    let mut now = sights
+fn watch(access: &Access, options: &Top, mut by: TopBy) -> Result<Exit, Failure> {
+    let snapshots = take_snapshots(access.clone(), Duration::from_secs(options.every));
+    // Wait for the first snapshot on the normal screen, where an error can be read.
+    let mut now = snapshots
         .recv()
-        .map_err(|_| Failure::new("a bug in rl: nobody looks any more", ""))??;
-    let mut before: Option<Sight> = None;
+        .map_err(|_| Failure::new("a bug in rl: no more snapshots are taken", ""))??;
+    let mut before: Option<Snapshot> = None;
     let screen = Screen::open()?;
     loop {
-        now.sort(view.by_denials);
-        screen.draw(&sight::lines(
-            &now,
-            before.as_ref(),
-            view.by_denials,
-            view.count,
-            true,
-        ))?;
+        now.sort(by);
+        screen.draw(&view::lines(&now, before.as_ref(), by, options.count, true))?;
         match key_within(Duration::from_millis(100))? {
-            Some('q') => return Ok(Outcome::Well),
-            Some('d') => view.by_denials = true,
-            Some('c') => view.by_denials = false,
+            Some('q') => return Ok(Exit::Success),
+            Some('d') => by = TopBy::Denials,
+            Some('c') => by = TopBy::Checks,
             _ => {}
         }
-        match sights.try_recv() {
+        match snapshots.try_recv() {
             Ok(Ok(next)) => before = Some(std::mem::replace(&mut now, next)),
-            // Nobody answers now: say so, and keep the last figures in sight.
+            // No node replies: say so, and keep showing the last statistics.
             Ok(Err(failure)) => {
-                (now.up, now.failed) = (0, vec![failure]);
+                (now.replied, now.failed) = (0, vec![failure]);
                 before = None;
             }
             Err(_) => {}
@@ -95,13 +68,16 @@ fn watch(access: &Access, mut view: View) -> Result<Outcome, Failure> {
     }
 }
 
-/// Looks again and again on a thread of its own, so that keys work while a node hangs.
-fn keep_looking(access: Access, every: Duration) -> Receiver<Result<Sight, Failure>> {
+/// Takes snapshots on a thread of its own, so that the keyboard works while a node hangs.
+fn take_snapshots(access: Access, every: Duration) -> Receiver<Result<Snapshot, Failure>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut watch = Watch::new(&access);
         let mut next = Instant::now();
-        while sender.send(watch.look().map(Sight::take)).is_ok() {
+        while sender
+            .send(watch.refresh().map(Snapshot::with_keys))
+            .is_ok()
+        {
             next = (next + every).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
@@ -109,10 +85,10 @@ fn keep_looking(access: Access, every: Duration) -> Receiver<Result<Sight, Failu
     receiver
 }
 
-/// A key, with q for every way to quit.
-fn key_within(patience: Duration) -> Result<Option<char>, Failure> {
+/// Waits for a key; every way to quit becomes q.
+fn key_within(timeout: Duration) -> Result<Option<char>, Failure> {
     let broken = |error: std::io::Error| Failure::new(format!("the terminal: {error}"), "");
-    if !event::poll(patience).map_err(broken)? {
+    if !event::poll(timeout).map_err(broken)? {
         return Ok(None);
     }
     let Event::Key(key) = event::read().map_err(broken)? else {

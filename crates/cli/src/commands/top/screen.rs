@@ -1,4 +1,4 @@
-//! The terminal while `rl top` has it.
+//! The terminal while `rl top` is live.
 
 use std::io::{self, Stdout, Write};
 
@@ -10,10 +10,10 @@ use crossterm::terminal::{
 };
 use crossterm::{execute, queue};
 
-use super::sight::{Line, Look};
+use super::view::{Line, Style};
 use crate::failure::Failure;
 
-/// Gives the terminal back when dropped, whatever happens.
+/// Restores the terminal when dropped, whatever happens.
 pub struct Screen;
 
 impl Screen {
@@ -46,13 +46,13 @@ impl Screen {
 
 fn draw_line(out: &mut Stdout, line: &Line, width: usize) -> io::Result<()> {
     let text: String = line.text.chars().take(width).collect();
-    let attribute = match line.look {
-        Look::Title => Attribute::Reverse,
-        Look::Loud => Attribute::Bold,
-        Look::Plain => Attribute::Reset,
+    let attribute = match line.style {
+        Style::Title => Attribute::Reverse,
+        Style::Bold => Attribute::Bold,
+        Style::Plain => Attribute::Reset,
     };
-    // A title reaches to the edge.
-    let fill = if line.look == Look::Title { width } else { 0 };
+    // A title extends to the right edge.
+    let fill = if line.style == Style::Title { width } else { 0 };
     queue!(
         out,
         SetAttribute(attribute),
@@ -71,6 +71,6 @@ impl Drop for Screen {
 fn broken(error: io::Error) -> Failure {
     Failure::new(
         format!("the terminal: {error}"),
-        "without one, `rl top | cat` prints once",
+        "`rl top | cat` prints once, without a terminal",
     )
 }

@@ -1,4 +1,4 @@
-//! The text of INFO, by field.
+//! The fields of INFO.
 
 use std::collections::HashMap;
 
