@@ -1,32 +1,9 @@
 //! The examples in docs/clients, each in its own language, on a cluster of three: `make test-clients`.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::process::Command;
 
+use rl_testkit::Cluster;
 use rstest::rstest;
-use support::{Server, eventually};
-
-fn cluster() -> [Server; 3] {
-    let nodes = [(); 3].map(|()| Server::with(&["cluster-enabled", "yes"]));
-    for (n, node) in nodes.iter().enumerate() {
-        let slots = n * 16384 / 3..(n + 1) * 16384 / 3;
-        let mut add = redis::cmd("CLUSTER");
-        add.arg("ADDSLOTS").arg(slots.collect::<Vec<_>>());
-        add.exec(&mut node.connect()).unwrap();
-        let port = node.port().to_string();
-        let _: () = nodes[0].run("CLUSTER", &["MEET", "127.0.0.1", &port]);
-    }
-    for node in &nodes {
-        eventually("the cluster is up", || {
-            let info: String = node.run("CLUSTER", &["INFO"]);
-            info.contains("cluster_state:ok") && info.contains("cluster_known_nodes:3")
-        });
-    }
-    nodes
-}
 
 /// A command that comes from `scripts/test-clients`, which installs what it needs.
 #[rstest]
@@ -40,8 +17,8 @@ fn cluster() -> [Server; 3] {
 fn the_example_counts_through_a_cluster(#[case] client: &str) {
     let command = std::env::var(client)
         .unwrap_or_else(|_| panic!("{client} is not set: run this by `make test-clients`"));
-    let nodes = cluster();
-    let address = format!("127.0.0.1:{}", nodes[0].port());
+    let nodes = Cluster::start().nodes;
+    let address = nodes[0].address();
     // Users whose keys live on different nodes, so that every client has to find its way.
     for user in ["alice", "bob", "carol"] {
         let mut words = command.split(' ');

@@ -1,14 +1,10 @@
 //! Limits by the server's clock, to the millisecond; and a clock that steps either way. See
 //! `properties.rs` in the core for every size of step.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use redis::Connection;
+use rl_testkit::{FrozenServer, NOON_US};
+use rl_testkit::{MultiReply, Reply, ask, ask_error};
 use rstest::rstest;
-use support::clock::{Frozen, NOON_US};
-use support::{Five, Multi, ask, ask_error};
 
 const MS: u64 = 1000;
 const SECOND: u64 = 1000 * MS;
@@ -33,18 +29,18 @@ const DAY: u64 = 24 * HOUR;
 #[case::exact("RL.EXACT k 9 401ms 9", "RL.EXACT k 9 401ms 2", 401)]
 #[case::leak("RL.LEAK k 9 7 401ms 9", "RL.LEAK k 9 7 401ms 2", 516)]
 #[case::lease("RL.LEASE k 9 401ms one 9", "RL.LEASE k 9 401ms other 2", 401)]
-fn waits_are_true_to_the_millisecond_also_after_a_step_back(
+fn waits_are_exact_to_the_millisecond_even_after_a_step_back(
     #[case] first: &str,
     #[case] call: &str,
     #[case] longest_ms: i64,
     #[values(0, 38 * MS, HOUR, 20 * 365 * DAY)] back_us: u64,
 ) {
-    let frozen = Frozen::start();
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
     let mut con = frozen.server.connect();
-    let allowed: Five = ask(&mut con, first);
+    let allowed: Reply = ask(&mut con, first);
     assert_eq!((allowed.0, allowed.2, allowed.3), (1, 0, 0));
 
     let mut now_us = NOON_US + 37 * MS - back_us;
@@ -52,7 +48,7 @@ fn waits_are_true_to_the_millisecond_also_after_a_step_back(
     let mut wait_ms = longest_ms;
     // Denied a few times on the way: the wait goes on, it does not begin anew.
     for part in [3, 2, 1] {
-        let denied: Five = ask(&mut con, call);
+        let denied: Reply = ask(&mut con, call);
         assert_eq!(denied.0, 0, "usage is kept");
         assert!(denied.2 < 2, "{denied:?}");
         assert!((1..=wait_ms).contains(&denied.3), "{denied:?} of {wait_ms}");
@@ -63,13 +59,59 @@ fn waits_are_true_to_the_millisecond_also_after_a_step_back(
             frozen.set(now_us);
         }
     }
-    let early: Five = ask(&mut con, call);
+    let early: Reply = ask(&mut con, call);
     assert_eq!((early.0, early.3), (0, 1), "1 ms before its time");
     frozen.set(now_us + MS);
-    let again: Five = ask(&mut con, call);
+    let again: Reply = ask(&mut con, call);
     assert_eq!(again.0, 1);
     let ttl: i64 = ask(&mut con, "PTTL k");
     assert!(ttl <= again.4 + 1001, "the expiry follows the clock: {ttl}");
+}
+
+/// A denied call under a changed limit says how long to wait, and that comes true: the server does not let the key go
+/// before, at whatever moment of a second the call is made.
+#[rstest]
+#[case::bucket("RL.BUCKET k 10 10 1s 10", "RL.BUCKET k 10 10 2s 10", 2000)]
+#[case::a_little_slower("RL.BUCKET k 10 10 1s 10", "RL.BUCKET k 10 10 1001ms 10", 1001)]
+#[case::fewer("RL.BUCKET k 10 10 1s 10", "RL.BUCKET k 10 9 1s 10", 1112)]
+#[case::leak("RL.LEAK k 10 10 1s 10", "RL.LEAK k 10 10 2s 10", 2000)]
+#[case::exact("RL.EXACT k 10 1s 10", "RL.EXACT k 10 2s 10", 2000)]
+#[case::slide("RL.SLIDE k 10 1s 10", "RL.SLIDE k 10 3s 10", 2000)]
+#[case::precise("RL.SLIDE k 10 1s 10 PRECISION 4", "RL.SLIDE k 10 3s 10", 1250)]
+#[case::policy("RL.CHECK k fast 10", "RL.CHECK k slow 10", 2000)]
+fn a_wait_under_a_changed_limit_is_exact(
+    #[case] first: &str,
+    #[case] call: &str,
+    #[case] wait_ms: u64,
+) {
+    let frozen = FrozenServer::start();
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let mut con = frozen.server.connect();
+    let mut call_at = |now_us: u64, line: &str| {
+        frozen.set(now_us);
+        let reply: Vec<i64> = ask(&mut con, line);
+        (reply[0], reply[3])
+    };
+    call_at(NOON_US, "RL.FIXED unused 1 1s");
+    for line in [
+        "RL.POLICY SET fast BUCKET 10 10 1s SLIDE 100 1s",
+        "RL.POLICY SET slow SLIDE 100 1s BUCKET 10 10 2s",
+    ] {
+        let _: String = ask(&mut frozen.server.connect(), line);
+    }
+    let mut now_us = NOON_US;
+    for offset_ms in [0, 1, 71, 500, 877, 998, 999] {
+        now_us += 10 * SECOND + offset_ms * MS;
+        assert_eq!(call_at(now_us, first).0, 1);
+        assert_eq!(call_at(now_us, call), (0, wait_ms as i64));
+        for early_ms in [wait_ms - 1000, wait_ms / 2, 2, 1] {
+            let at_us = now_us + (wait_ms - early_ms) * MS;
+            assert_eq!(call_at(at_us, call), (0, early_ms as i64), "{offset_ms} ms");
+        }
+        assert_eq!(call_at(now_us + wait_ms * MS, call).0, 1, "{offset_ms} ms");
+    }
 }
 
 #[rstest]
@@ -80,26 +122,26 @@ fn waits_are_true_to_the_millisecond_also_after_a_step_back(
 #[case::exact("RL.EXACT k 9 1h 9", "RL.EXACT k 9 1h 2", 1)]
 #[case::leak("RL.LEAK k 9 9 1h 9", "RL.LEAK k 9 9 1h 2", 1)]
 #[case::lease("RL.LEASE k 9 1h one 9", "RL.LEASE k 9 1h other 2", 1)]
-fn after_a_step_back_usage_is_kept_and_nobody_waits_longer_than_usual(
+fn after_a_step_back_usage_is_kept_and_no_wait_is_longer_than_usual(
     #[case] first: &str,
     #[case] call: &str,
     #[case] longest_h: u64,
 ) {
-    let frozen = Frozen::start();
+    let frozen = FrozenServer::start();
     let mut con = frozen.server.connect();
-    assert_eq!(ask::<Five>(&mut con, first).0, 1);
+    assert_eq!(ask::<Reply>(&mut con, first).0, 1);
     let earlier_us = NOON_US - 20 * 365 * DAY;
     frozen.set(earlier_us);
-    let denied: Five = ask(&mut con, call);
+    let denied: Reply = ask(&mut con, call);
     assert_eq!((denied.0, denied.2), (0, 0), "usage is kept");
     assert!(denied.3 as u64 <= longest_h * HOUR / MS, "{denied:?}");
     // A few minutes on: the wait goes on, it does not begin anew.
     frozen.set(earlier_us + 5 * 60 * SECOND);
-    let again: Five = ask(&mut con, call);
+    let again: Reply = ask(&mut con, call);
     assert_eq!(again.0, 0);
     assert!(again.3 < denied.3 - 240_000, "{again:?} after {denied:?}");
     frozen.set(earlier_us + longest_h * HOUR + 60 * SECOND);
-    assert_eq!(ask::<Five>(&mut con, call).0, 1);
+    assert_eq!(ask::<Reply>(&mut con, call).0, 1);
 }
 
 #[rstest]
@@ -111,13 +153,13 @@ fn after_a_step_back_usage_is_kept_and_nobody_waits_longer_than_usual(
 #[case::leak("RL.LEAK k 3 3 1h 1")]
 #[case::lease("RL.LEASE k 3 1h {} 1")]
 fn a_step_forward_grants_at_most_one_extra_limit(#[case] call: &str) {
-    let frozen = Frozen::start();
+    let frozen = FrozenServer::start();
     let mut con = frozen.server.connect();
     let mut holder = 0;
     let mut allowed = || {
         let mut once = || {
             holder += 1;
-            ask::<Five>(&mut con, &call.replace("{}", &holder.to_string())).0
+            ask::<Reply>(&mut con, &call.replace("{}", &holder.to_string())).0
         };
         (0..10).map(|_| once()).sum::<i64>()
     };
@@ -135,44 +177,44 @@ fn a_step_forward_grants_at_most_one_extra_limit(#[case] call: &str) {
 #[case::fixed("RL.FIXED k 9 1h 3")]
 #[case::exact("RL.EXACT k 9 1h 3")]
 #[case::leak("RL.LEAK k 9 1 1h 3")]
-fn refunds_after_a_step_of_the_clock_give_back_what_there_is(#[case] call: &str) {
-    let frozen = Frozen::start();
+fn refunds_after_a_clock_step_return_what_is_left(#[case] call: &str) {
+    let frozen = FrozenServer::start();
     let mut con = frozen.server.connect();
-    let _: Five = ask(&mut con, call);
+    let _: Reply = ask(&mut con, call);
     frozen.set(NOON_US - 2 * HOUR);
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 2"), 2);
-    let left: Five = ask(&mut con, call);
+    let left: Reply = ask(&mut con, call);
     assert_eq!((left.0, left.2), (1, 5), "one is left of three, then four");
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 100"), 4);
     assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0);
-    let _: Five = ask(&mut con, call);
+    let _: Reply = ask(&mut con, call);
     frozen.set(NOON_US + DAY);
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 100"), 0, "long gone");
 }
 
 #[rstest]
-fn a_day_turns_at_midnight_utc() {
-    let frozen = Frozen::start();
+fn a_fixed_day_starts_at_midnight_utc() {
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
     let mut con = frozen.server.connect();
     let midnight_us = NOON_US - NOON_US % DAY + DAY;
-    let noon: Five = ask(&mut con, "RL.FIXED k 5 1d 5");
+    let noon: Reply = ask(&mut con, "RL.FIXED k 5 1d 5");
     assert_eq!(noon, (1, 5, 0, 0, 43_200_000), "twelve hours to go");
-    let denied: Five = ask(&mut con, "RL.FIXED k 5 1d");
+    let denied: Reply = ask(&mut con, "RL.FIXED k 5 1d");
     assert_eq!(denied, (0, 5, 0, 43_200_000, 43_200_000));
     frozen.set(midnight_us - 1);
-    let late: Five = ask(&mut con, "RL.FIXED k 5 1d");
+    let late: Reply = ask(&mut con, "RL.FIXED k 5 1d");
     assert_eq!(late, (0, 5, 0, 1, 1));
     frozen.set(midnight_us + MS - 1);
-    let early: Five = ask(&mut con, "RL.FIXED k 5 1d");
+    let early: Reply = ask(&mut con, "RL.FIXED k 5 1d");
     assert_eq!((early.0, early.2, early.4), (1, 4, 86_400_000));
 }
 
 #[rstest]
-fn what_leaves_a_leak_is_evenly_spaced() {
-    let frozen = Frozen::start();
+fn calls_leave_a_leaky_bucket_evenly_spaced() {
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
@@ -180,7 +222,7 @@ fn what_leaves_a_leak_is_evenly_spaced() {
     // Three a second: admitted at any moment, they leave 333⅓ ms apart.
     let mut call = |now_us: u64| {
         frozen.set(now_us);
-        ask::<Five>(&mut con, "RL.LEAK k 4 3 1s")
+        ask::<Reply>(&mut con, "RL.LEAK k 4 3 1s")
     };
     let delays: Vec<_> = (0..4).map(|_| call(NOON_US).3).collect();
     assert_eq!(delays, [0, 334, 667, 1000]);
@@ -194,12 +236,12 @@ fn what_leaves_a_leak_is_evenly_spaced() {
 
 #[rstest]
 fn a_crashed_holder_loses_its_lease_after_its_ttl() {
-    let frozen = Frozen::start();
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
     let mut con = frozen.server.connect();
-    let lease = |con: &mut Connection, holder: &str, ttl: &str| -> Five {
+    let lease = |con: &mut Connection, holder: &str, ttl: &str| -> Reply {
         ask(con, &format!("RL.LEASE k 2 {ttl} {holder}"))
     };
     assert_eq!(lease(&mut con, "a", "10s"), (1, 2, 1, 0, 10_000));
@@ -223,36 +265,36 @@ fn a_crashed_holder_loses_its_lease_after_its_ttl() {
 }
 
 #[rstest]
-fn the_wait_of_a_multi_is_true_to_the_millisecond_with_all_algorithms() {
-    let frozen = Frozen::start();
+fn the_wait_of_a_multi_is_exact_to_the_millisecond_with_all_algorithms() {
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
     let mut con = frozen.server.connect();
     let call = |holder: &str| {
         format!(
-            "RL.MULTI s SLIDE 5 777ms 3 p SLIDE 5 500ms 3 PRECISION 9 b BUCKET 5 2 333ms 3 \
-             f FIXED 5 801ms 3 x EXACT 5 601ms 3 l LEAK 5 2 444ms 3 h LEASE 5 901ms {holder} 3"
+            "RL.MULTI s \"SLIDE 5 777ms 3\" p \"SLIDE 5 500ms 3 PRECISION 9\" b \"BUCKET 5 2 333ms 3\" \
+             f \"FIXED 5 801ms 3\" x \"EXACT 5 601ms 3\" l \"LEAK 5 2 444ms 3\" h \"LEASE 5 901ms {holder} 3\""
         )
     };
-    let first: Multi = ask(&mut con, &call("one"));
+    let first: MultiReply = ask(&mut con, &call("one"));
     assert_eq!((first.0, first.1), (1, 0));
-    let denied: Multi = ask(&mut con, &call("other"));
+    let denied: MultiReply = ask(&mut con, &call("other"));
     assert_eq!(denied.0, 0);
-    assert!(denied.2.iter().all(|five| five.0 == 0 && five.2 == 2));
-    let longest = denied.2.iter().map(|five| five.3).max().unwrap();
+    assert!(denied.2.iter().all(|reply| reply.0 == 0 && reply.2 == 2));
+    let longest = denied.2.iter().map(|reply| reply.3).max().unwrap();
     assert_eq!(denied.1, longest);
     frozen.set(NOON_US + (longest as u64 - 1) * MS);
-    let early: Multi = ask(&mut con, &call("other"));
+    let early: MultiReply = ask(&mut con, &call("other"));
     assert_eq!((early.0, early.1), (0, 1));
     frozen.set(NOON_US + longest as u64 * MS);
-    let late: Multi = ask(&mut con, &call("other"));
+    let late: MultiReply = ask(&mut con, &call("other"));
     assert_eq!((late.0, late.1), (1, 0));
 }
 
 #[rstest]
 fn a_denial_by_a_longer_window_holds_though_the_key_was_to_expire_sooner() {
-    let frozen = Frozen::start();
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
@@ -266,15 +308,15 @@ fn a_denial_by_a_longer_window_holds_though_the_key_was_to_expire_sooner() {
         ("RL.LEAK l 5 5 1s 5", "RL.LEAK l 5 5 1h"),
     ] {
         frozen.set(NOON_US);
-        let _: Five = ask(&mut con, first);
-        let denied: Five = ask(&mut con, longer);
+        let _: Reply = ask(&mut con, first);
+        let denied: Reply = ask(&mut con, longer);
         assert_eq!(denied.0, 0, "{longer}");
         let wait_us = denied.3 as u64 * MS;
         frozen.set(NOON_US + wait_us - MS);
-        let early: Five = ask(&mut con, longer);
+        let early: Reply = ask(&mut con, longer);
         assert_eq!((early.0, early.3), (0, 1), "{longer} {} ms early", 1);
         frozen.set(NOON_US + wait_us);
-        let late: Five = ask(&mut con, longer);
+        let late: Reply = ask(&mut con, longer);
         assert_eq!(late.0, 1, "{longer}");
     }
     assert!(ask_error(&mut con, "RL.EXACT x 5 never").starts_with("ERR window"));

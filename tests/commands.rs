@@ -1,12 +1,8 @@
 //! The commands answer as documented, and bad input gets a clear error that changes nothing.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use redis::Value;
+use rl_testkit::{MultiReply, Reply, Server, ask, ask_error};
 use rstest::{fixture, rstest};
-use support::{Five, Multi, Server, ask, ask_error};
 
 #[fixture]
 fn server() -> Server {
@@ -16,12 +12,13 @@ fn server() -> Server {
 #[rstest]
 fn slide_counts_down_and_then_denies_with_a_wait(server: Server) {
     for left in (0..3).rev() {
-        let (allowed, limit, remaining, retry, reset): Five =
+        let (allowed, limit, remaining, retry, reset): Reply =
             server.run("RL.SLIDE", &["k", "3", "60"]);
         assert_eq!((allowed, limit, remaining, retry), (1, 3, left, 0));
         assert!((119_000..=120_000).contains(&reset), "{reset}");
     }
-    let (allowed, limit, remaining, retry, reset): Five = server.run("RL.SLIDE", &["k", "3", "60"]);
+    let (allowed, limit, remaining, retry, reset): Reply =
+        server.run("RL.SLIDE", &["k", "3", "60"]);
     assert_eq!((allowed, limit, remaining), (0, 3, 0));
     // The window must turn, then a third of it must fade.
     assert!((79_000..=80_000).contains(&retry), "{retry}");
@@ -31,14 +28,14 @@ fn slide_counts_down_and_then_denies_with_a_wait(server: Server) {
 #[rstest]
 fn bucket_allows_a_burst_then_a_steady_flow(server: Server) {
     // Both in one go: a token flows in every 60 ms.
-    let (five, (allowed, _, _, retry, _)): (Five, Five) = redis::pipe()
+    let (reply, (allowed, _, _, retry, _)): (Reply, Reply) = redis::pipe()
         .cmd("RL.BUCKET")
         .arg(&["k", "200", "1000", "1m", "200"])
         .cmd("RL.BUCKET")
         .arg(&["k", "200", "1000", "1m"])
         .query(&mut server.connect())
         .unwrap();
-    assert_eq!(five, (1, 200, 0, 0, 12_000));
+    assert_eq!(reply, (1, 200, 0, 0, 12_000));
     assert_eq!(allowed, 0);
     assert!((1..=60).contains(&retry), "{retry}");
 }
@@ -55,9 +52,9 @@ fn a_denied_call_passes_after_its_retry_time(server: Server, #[case] call: &str)
     // By the real clock; tests/clock.rs does the same to the millisecond.
     let mut con = server.connect();
     let mut call =
-        |holder: usize| -> Five { ask(&mut con, &call.replace("{}", &holder.to_string())) };
+        |holder: usize| -> Reply { ask(&mut con, &call.replace("{}", &holder.to_string())) };
     // On a machine that stalls, the second call may come late.
-    let denied = (0..100).map(&mut call).find(|five| five.0 == 0).unwrap();
+    let denied = (0..100).map(&mut call).find(|reply| reply.0 == 0).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(denied.3 as u64));
     let again = call(1000);
     assert_eq!(again.0, 1, "after {} ms", denied.3);
@@ -65,11 +62,11 @@ fn a_denied_call_passes_after_its_retry_time(server: Server, #[case] call: &str)
 
 #[rstest]
 fn cost_defaults_to_one_and_zero_only_reports(server: Server) {
-    let one: Five = server.run("RL.SLIDE", &["k", "10", "60"]);
-    let seven: Five = server.run("RL.SLIDE", &["k", "10", "60", "7"]);
-    let zero: Five = server.run("RL.SLIDE", &["k", "10", "60", "0"]);
+    let one: Reply = server.run("RL.SLIDE", &["k", "10", "60"]);
+    let seven: Reply = server.run("RL.SLIDE", &["k", "10", "60", "7"]);
+    let zero: Reply = server.run("RL.SLIDE", &["k", "10", "60", "0"]);
     assert_eq!((one.2, seven.2, zero.2, zero.0), (9, 2, 2, 1));
-    let fresh: Five = server.run("RL.BUCKET", &["new", "5", "5", "1s", "0"]);
+    let fresh: Reply = server.run("RL.BUCKET", &["new", "5", "5", "1s", "0"]);
     assert_eq!(fresh, (1, 5, 5, 0, 0));
     assert_eq!(server.run::<i64>("EXISTS", &["new"]), 0);
 }
@@ -82,27 +79,27 @@ fn cost_defaults_to_one_and_zero_only_reports(server: Server) {
 #[case::leak("RL.LEAK", &["0", "1", "60"])]
 #[case::lease("RL.LEASE", &["0", "60", "holder"])]
 fn a_limit_of_zero_blocks_for_good(server: Server, #[case] command: &str, #[case] limit: &[&str]) {
-    let five: Five = server.run(command, &[&["k"], limit].concat());
-    assert_eq!(five, (0, 0, 0, -1, 0));
+    let reply: Reply = server.run(command, &[&["k"], limit].concat());
+    assert_eq!(reply, (0, 0, 0, -1, 0));
     assert_eq!(server.run::<i64>("EXISTS", &["k"]), 0);
 }
 
 #[rstest]
 fn a_cost_beyond_the_limit_never_passes(server: Server) {
-    let five: Five = server.run("RL.SLIDE", &["k", "10", "60", "11"]);
-    assert_eq!(five, (0, 10, 10, -1, 0));
+    let reply: Reply = server.run("RL.SLIDE", &["k", "10", "60", "11"]);
+    assert_eq!(reply, (0, 10, 10, -1, 0));
 }
 
 #[rstest]
 fn peek_answers_like_the_call_and_consumes_nothing(server: Server) {
-    let peeked: Five = server.run("RL.SLIDE", &["k", "10", "60", "3", "PEEK"]);
+    let peeked: Reply = server.run("RL.SLIDE", &["k", "10", "60", "3", "PEEK"]);
     assert_eq!(peeked, (1, 10, 7, 0, 120_000));
     assert_eq!(server.run::<i64>("EXISTS", &["k"]), 0);
-    let made: Five = server.run("RL.SLIDE", &["k", "10", "60", "3"]);
+    let made: Reply = server.run("RL.SLIDE", &["k", "10", "60", "3"]);
     assert_eq!(made, peeked);
-    let (allowed, _, remaining, ..): Five = server.run("RL.PEEK", &["k", "SLIDE", "10", "60", "2"]);
+    let (allowed, _, remaining, ..): Reply = server.run("RL.PEEK", &["k", "SLIDE 10 60 2"]);
     assert_eq!((allowed, remaining), (1, 5));
-    let (allowed, _, remaining, ..): Five = server.run("rl.slide", &["k", "10", "60", "peek"]);
+    let (allowed, _, remaining, ..): Reply = server.run("rl.slide", &["k", "10", "60", "peek"]);
     assert_eq!(
         (allowed, remaining),
         (1, 6),
@@ -112,17 +109,17 @@ fn peek_answers_like_the_call_and_consumes_nothing(server: Server) {
 
 #[rstest]
 fn force_consumes_past_the_limit_and_later_calls_wait(server: Server) {
-    let _: Five = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "1000"]);
-    let forced: Five = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "430", "FORCE"]);
+    let _: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "1000"]);
+    let forced: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "430", "FORCE"]);
     assert_eq!((forced.0, forced.2, forced.3), (1, 0, 0));
-    let (allowed, _, _, retry, _): Five = server.run("RL.BUCKET", &["k", "1000", "1000", "1m"]);
+    let (allowed, _, _, retry, _): Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m"]);
     assert_eq!(allowed, 0);
     // 430 of debt and the one asked for, at 60 ms each.
     assert!((25_000..=431 * 60).contains(&retry), "{retry}");
 
-    let forced: Five = server.run("RL.SLIDE", &["s", "5", "60", "8", "FORCE"]);
+    let forced: Reply = server.run("RL.SLIDE", &["s", "5", "60", "8", "FORCE"]);
     assert_eq!((forced.0, forced.1, forced.2, forced.3), (1, 5, 0, 0));
-    let denied: Five = server.run("RL.SLIDE", &["s", "5", "60"]);
+    let denied: Reply = server.run("RL.SLIDE", &["s", "5", "60"]);
     assert_eq!((denied.0, denied.2), (0, 0));
 }
 
@@ -130,57 +127,40 @@ fn force_consumes_past_the_limit_and_later_calls_wait(server: Server) {
 fn multi_consumes_all_or_nothing(server: Server) {
     let call = [
         "{u42}:ip",
-        "SLIDE",
-        "100",
-        "60",
-        "1",
+        "SLIDE 100 60",
         "{u42}:user",
-        "SLIDE",
-        "1000",
-        "1h",
-        "1",
+        "SLIDE 1000 1h 1",
         "{u42}:search",
-        "BUCKET",
-        "5",
-        "5",
-        "1m",
-        "5",
+        "BUCKET 5 5 1m 5",
     ];
-    let (allowed, retry, each): Multi = server.run("RL.MULTI", &call);
+    let (allowed, retry, each): MultiReply = server.run("RL.MULTI", &call);
     assert_eq!((allowed, retry), (1, 0));
     assert_eq!(
-        each.iter().map(|five| five.2).collect::<Vec<_>>(),
+        each.iter().map(|reply| reply.2).collect::<Vec<_>>(),
         [99, 999, 0]
     );
 
-    let (allowed, retry, each): Multi = server.run("RL.MULTI", &call);
+    let (allowed, retry, each): MultiReply = server.run("RL.MULTI", &call);
     assert_eq!(allowed, 0);
     assert_eq!(
-        each.iter().map(|five| five.0).collect::<Vec<_>>(),
+        each.iter().map(|reply| reply.0).collect::<Vec<_>>(),
         [1, 1, 0]
     );
     assert_eq!(
-        each.iter().map(|five| five.2).collect::<Vec<_>>(),
+        each.iter().map(|reply| reply.2).collect::<Vec<_>>(),
         [99, 999, 0],
         "nothing spent"
     );
     assert_eq!(retry, each[2].3, "the wait of the limit that denies");
     assert_eq!((each[0].3, each[1].3), (0, 0));
 
-    let (allowed, retry, each): Multi = server.run(
+    let (allowed, retry, each): MultiReply = server.run(
         "RL.MULTI",
         &[
             "{u42}:ip",
-            "SLIDE",
-            "100",
-            "60",
-            "101",
+            "SLIDE 100 60 101",
             "{u42}:search",
-            "BUCKET",
-            "5",
-            "5",
-            "1m",
-            "1",
+            "BUCKET 5 5 1m 1",
         ],
     );
     assert_eq!(
@@ -193,19 +173,18 @@ fn multi_consumes_all_or_nothing(server: Server) {
 
 #[rstest]
 fn multi_peeks_and_forces(server: Server) {
-    let limits = [
-        "a", "SLIDE", "1", "60", "1", "b", "BUCKET", "1", "1", "60", "1",
-    ];
-    let peeked: Multi = server.run("RL.MULTI", &[&limits[..], &["PEEK"]].concat());
+    let limits = ["a", "SLIDE 1 60", "b", "BUCKET 1 1 60"];
+    let with = |first: &'static str| [limits[0], first, limits[2], limits[3]];
+    let peeked: MultiReply = server.run("RL.MULTI", &with("PEEK SLIDE 1 60"));
     assert_eq!((peeked.0, peeked.2[0].2, peeked.2[1].2), (1, 0, 0));
     assert_eq!(server.run::<i64>("EXISTS", &["a", "b"]), 0);
 
-    let _: Multi = server.run("RL.MULTI", &limits);
-    let denied: Multi = server.run("RL.MULTI", &limits);
+    let _: MultiReply = server.run("RL.MULTI", &limits);
+    let denied: MultiReply = server.run("RL.MULTI", &limits);
     assert_eq!(denied.0, 0);
-    let forced: Multi = server.run("RL.MULTI", &[&limits[..], &["FORCE"]].concat());
+    let forced: MultiReply = server.run("RL.MULTI", &with("FORCE SLIDE 1 60"));
     assert_eq!((forced.0, forced.1), (1, 0));
-    let after: Five = server.run("RL.PEEK", &["b", "BUCKET", "1", "1", "60", "1"]);
+    let after: Reply = server.run("RL.PEEK", &["b", "BUCKET 1 1 60 1"]);
     assert!(
         (118_000..=120_000).contains(&after.3),
         "debt of two: {}",
@@ -216,19 +195,11 @@ fn multi_peeks_and_forces(server: Server) {
 #[rstest]
 fn multi_takes_128_limits_and_no_more(server: Server) {
     let limits = |count: usize| -> Vec<String> {
-        let one = |n| {
-            [
-                format!("k{n}"),
-                "SLIDE".into(),
-                "9".into(),
-                "60".into(),
-                "1".into(),
-            ]
-        };
+        let one = |n| [format!("k{n}"), "SLIDE 9 60".into()];
         (0..count).flat_map(one).collect()
     };
     let words = limits(128);
-    let (allowed, _, each): Multi = server.run(
+    let (allowed, _, each): MultiReply = server.run(
         "RL.MULTI",
         &words.iter().map(String::as_str).collect::<Vec<_>>(),
     );
@@ -245,21 +216,21 @@ fn multi_takes_128_limits_and_no_more(server: Server) {
 
 #[rstest]
 fn limits_change_with_the_next_call_and_usage_is_kept(server: Server) {
-    let _: Five = server.run("RL.SLIDE", &["s", "100", "1h", "80"]);
-    let raised: Five = server.run("RL.SLIDE", &["s", "1000", "1h", "0"]);
-    let lowered: Five = server.run("RL.SLIDE", &["s", "50", "1h"]);
+    let _: Reply = server.run("RL.SLIDE", &["s", "100", "1h", "80"]);
+    let raised: Reply = server.run("RL.SLIDE", &["s", "1000", "1h", "0"]);
+    let lowered: Reply = server.run("RL.SLIDE", &["s", "50", "1h"]);
     assert_eq!((raised.2, lowered.0, lowered.2), (920, 0, 0));
-    let longer: Five = server.run("RL.SLIDE", &["s", "100", "2h", "5"]);
+    let longer: Reply = server.run("RL.SLIDE", &["s", "100", "2h", "5"]);
     assert_eq!(
         (longer.0, longer.2),
         (1, 15),
         "another window keeps the usage"
     );
 
-    let _: Five = server.run("RL.BUCKET", &["b", "10", "10", "1h", "10"]);
-    let raised: Five = server.run("RL.BUCKET", &["b", "15", "10", "1h", "0"]);
+    let _: Reply = server.run("RL.BUCKET", &["b", "10", "10", "1h", "10"]);
+    let raised: Reply = server.run("RL.BUCKET", &["b", "15", "10", "1h", "0"]);
     assert_eq!(raised.2, 5, "the extra room, at once");
-    let faster: Five = server.run("RL.BUCKET", &["b", "10", "10", "1m"]);
+    let faster: Reply = server.run("RL.BUCKET", &["b", "10", "10", "1m"]);
     assert_eq!((faster.0, faster.2), (0, 0), "no free refill");
     assert!(
         (5_000..=6_000).contains(&faster.3),
@@ -270,12 +241,12 @@ fn limits_change_with_the_next_call_and_usage_is_kept(server: Server) {
 
 #[rstest]
 fn a_lowered_rate_holds_though_the_key_was_to_expire_sooner(server: Server) {
-    let _: Five = server.run("RL.BUCKET", &["k", "10", "10", "500ms", "10"]);
-    let denied: Five = server.run("RL.BUCKET", &["k", "10", "10", "1h"]);
+    let _: Reply = server.run("RL.BUCKET", &["k", "10", "10", "500ms", "10"]);
+    let denied: Reply = server.run("RL.BUCKET", &["k", "10", "10", "1h"]);
     assert_eq!(denied.0, 0);
     assert!((350_000..=360_000).contains(&denied.3), "{}", denied.3);
     std::thread::sleep(std::time::Duration::from_millis(1600));
-    let later: Five = server.run("RL.BUCKET", &["k", "10", "10", "1h"]);
+    let later: Reply = server.run("RL.BUCKET", &["k", "10", "10", "1h"]);
     assert_eq!((later.0, later.2), (0, 0), "no free refill");
 }
 
@@ -289,35 +260,35 @@ fn keys_are_any_bytes_and_durations_have_units(server: Server) {
         ("24h", 172_800_000),
     ] {
         let key = [b"\xff\0 ", window.as_bytes()].concat();
-        let five: Five = redis::cmd("RL.SLIDE")
+        let reply: Reply = redis::cmd("RL.SLIDE")
             .arg(&key)
             .arg(5)
             .arg(window)
             .query(&mut con)
             .unwrap();
-        assert_eq!(five, (1, 5, 4, 0, reset));
+        assert_eq!(reply, (1, 5, 4, 0, reset));
     }
-    let month: Five = server.run("RL.SLIDE", &["", "5", "30d"]);
+    let month: Reply = server.run("RL.SLIDE", &["", "5", "30d"]);
     assert_eq!(month.4, 2 * 30 * 86_400_000, "the empty key is a key");
 }
 
 #[rstest]
 fn extremes_of_every_range_are_exact(server: Server) {
     let max = "9007199254740991";
-    let five: Five = server.run("RL.SLIDE", &["s", max, "3650d", max]);
+    let reply: Reply = server.run("RL.SLIDE", &["s", max, "3650d", max]);
     assert_eq!(
-        five,
+        reply,
         (1, 9_007_199_254_740_991, 0, 0, 2 * 3650 * 86_400_000)
     );
-    let denied: Five = server.run("RL.SLIDE", &["s", max, "3650d", "1"]);
+    let denied: Reply = server.run("RL.SLIDE", &["s", max, "3650d", "1"]);
     assert_eq!((denied.0, denied.2), (0, 0));
-    let five: Five = server.run("RL.BUCKET", &["b", max, "1", "3650d", max]);
+    let reply: Reply = server.run("RL.BUCKET", &["b", max, "1", "3650d", max]);
     assert_eq!(
-        five,
+        reply,
         (1, 9_007_199_254_740_991, 0, 0, 9_007_199_254_740_991)
     );
-    let five: Five = server.run("RL.BUCKET", &["c", max, max, "1ms", max]);
-    assert_eq!(five, (1, 9_007_199_254_740_991, 0, 0, 1));
+    let reply: Reply = server.run("RL.BUCKET", &["c", max, max, "1ms", max]);
+    assert_eq!(reply, (1, 9_007_199_254_740_991, 0, 0, 1));
     assert!(server.run::<i64>("PTTL", &["b"]) > 0);
 }
 
@@ -326,46 +297,78 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.SLIDE", "k", "9007199254740992", "60"], "ERR limit must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.SLIDE", "k", "1.5", "60"], "ERR limit must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.SLIDE", "k", "", "60"], "ERR limit must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.SLIDE", "k", "1", "0"], "ERR window must be a duration between 1ms and 3650d")]
-#[case(&["RL.SLIDE", "k", "1", "3651d"], "ERR window must be a duration between 1ms and 3650d")]
-#[case(&["RL.SLIDE", "k", "1", "9007199254740991d"], "ERR window must be a duration between 1ms and 3650d")]
-#[case(&["RL.SLIDE", "k", "1", "1w"], "ERR window must be a duration between 1ms and 3650d")]
-#[case(&["RL.SLIDE", "k", "1", "ms"], "ERR window must be a duration between 1ms and 3650d")]
+#[case(&["RL.SLIDE", "k", "1", "0"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.SLIDE", "k", "1", "3651d"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.SLIDE", "k", "1", "9007199254740991d"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.SLIDE", "k", "1", "1w"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.SLIDE", "k", "1", "ms"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.SLIDE", "k", "1", "60", "-1"], "ERR cost must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "LOUD"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
 #[case(&["RL.BUCKET", "k", "x", "1", "60"], "ERR capacity must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.BUCKET", "k", "1", "0", "60"], "ERR refill must be an integer between 1 and 9007199254740991")]
-#[case(&["RL.BUCKET", "k", "1", "1", "-5s"], "ERR period must be a duration between 1ms and 3650d")]
-#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1", "k", "BUCKET", "1", "1", "1", "1"], "ERR a key may appear only once in a call")]
-#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
-#[case(&["RL.MULTI", "k", "SLOPE", "1", "60", "1"], "ERR expected a limit behind the key, such as SLIDE 100 60 1, or one of PEEK and FORCE at the end")]
-#[case(&["RL.MULTI", "k", "BUCKET", "1", "1", "1"], "ERR incomplete limit: a parameter or the cost is missing")]
-#[case(&["RL.PEEK", "k", "SLIDE", "1", "60", "1", "PEEK"], "ERR syntax error: nothing may follow the limit")]
+#[case(&["RL.BUCKET", "k", "1", "1", "-5s"], "ERR period must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "k", "BUCKET 1 1 1"], "ERR a key may appear only once in a call")]
+#[case(&["RL.MULTI", "k", "PEEK FORCE SLIDE 1 60"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.MULTI", "k", "FORCE PEEK SLIDE 1 60", "l", "SLIDE 1 60"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l", "PEEK SLIDE 1 60"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l", "FORCE SLIDE 1 60"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PEEK"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SHADOW FORCE SLIDE 1 60"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "PEEK"], "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l"], "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\"")]
+#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1"], "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\"")]
+#[case(&["RL.MULTI", "k", "SLIDE", "1", "60"], "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\"")]
+#[case(&["RL.MULTI", "k", "SLOPE 1 60 1"], "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\"")]
+#[case(&["RL.MULTI", "k", ""], "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\"")]
+#[case(&["RL.MULTI", "k", " SLIDE 1 60"], "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\"")]
+#[case(&["RL.MULTI", "k", "PEEK"], "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\"")]
+#[case(&["RL.MULTI", "k", "POLICY"], "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\"")]
+#[case(&["RL.MULTI", "k", "BUCKET 1 1"], "ERR incomplete limit: the period is missing")]
+#[case(&["RL.MULTI", "k", "LEASE 1 60"], "ERR incomplete limit: the holder is missing")]
+#[case(&["RL.MULTI", "k", "LEASE 1 60 two words"], "ERR cost must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 "], "ERR cost must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.MULTI", "k", "SLIDE  1 60"], "ERR limit must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.PEEK", "k", "LEASE 5 60  1"], "ERR holder must be 1 to 256 bytes long")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 x"], "ERR cost must be an integer between 0 and 9007199254740991")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 1"], "ERR only PRECISION n (for SLIDE) may follow a limit's cost")]
+#[case(&["RL.MULTI", "k", "FIXED 1 60 1 PRECISION 2"], "ERR only PRECISION n (for SLIDE) may follow a limit's cost")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PRECISION 65"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PRECISION"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.MULTI", "k"], "ERR wrong number of arguments for 'RL.MULTI' command")]
+#[case(&["RL.PEEK", "k", "SLIDE 1 60 1 PRECISION 0"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.PEEK", "k", "PEEK SLIDE 1 60"], "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges")]
+#[case(&["RL.PEEK", "k", "FORCE SLIDE 1 60"], "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges")]
+#[case(&["RL.PEEK", "k", "SLIDE 1 60 1 PEEK"], "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges")]
+#[case(&["RL.PEEK", "k", "SLIDE", "1", "60", "1"], "ERR wrong number of arguments for 'RL.PEEK' command")]
+#[case(&["RL.PEEK", "k", "SLIDE 1 60", "l", "SLIDE 1 60"], "ERR wrong number of arguments for 'RL.PEEK' command")]
+#[case(&["RL.SLIDE", "k", "1", "60", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.BUCKET", "k", "1", "1", "60", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.FIXED", "k", "1", "60", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.EXACT", "k", "1", "60", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.LEAK", "k", "1", "1", "60", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.LEASE", "k", "1", "60", "h", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "FORCE", "PRECISION", "2", "PEEK"], "ERR PEEK and FORCE exclude each other")]
 #[case(&["RL.LOAD", "k", "1", "\u{1}x"], "ERR damaged rate-limit state")]
 #[case(&["RL.LOAD", "k", "1", "\u{3}x"], "ERR rate-limit state of a newer version: upgrade this module first")]
-#[case(&["RL.LOAD", "k", "-1", "x"], "ERR expire-at-ms must be a Unix time in milliseconds between 1 and 9007199254740991")]
+#[case(&["RL.LOAD", "k", "-1", "x"], "ERR expire-at-ms must be a Unix time in milliseconds between 0 and 9007199254740991")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "0"], "ERR precision must be an integer between 1 and 64")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "65"], "ERR precision must be an integer between 1 and 64")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "257"], "ERR precision must be an integer between 1 and 64")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION"], "ERR precision must be an integer between 1 and 64")]
 #[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "2", "3"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
 #[case(&["RL.BUCKET", "k", "1", "1", "60", "1", "PRECISION", "2"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
-#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1", "PRECISION", "65"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1", "PRECISION"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.PEEK", "k", "SLIDE", "1", "60", "1", "PRECISION", "0"], "ERR precision must be an integer between 1 and 64")]
 #[case(&["RL.FIXED", "k", "x", "60"], "ERR limit must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.FIXED", "k", "1", "0ms"], "ERR window must be a duration between 1ms and 3650d")]
-#[case(&["RL.EXACT", "k", "1000001", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE beyond")]
-#[case(&["RL.EXACT", "k", "x", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE beyond")]
-#[case(&["RL.EXACT", "k", "1", "3651d"], "ERR window must be a duration between 1ms and 3650d")]
+#[case(&["RL.FIXED", "k", "1", "0ms"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.EXACT", "k", "1000001", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits")]
+#[case(&["RL.EXACT", "k", "x", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits")]
+#[case(&["RL.EXACT", "k", "1", "3651d"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.LEAK", "k", "-1", "1", "60"], "ERR capacity must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.LEAK", "k", "1", "0", "60"], "ERR rate must be an integer between 1 and 9007199254740991")]
-#[case(&["RL.LEAK", "k", "1", "1", "1y"], "ERR period must be a duration between 1ms and 3650d")]
+#[case(&["RL.LEAK", "k", "1", "1", "1y"], "ERR period must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.LEASE", "k", "x", "60", "h"], "ERR limit must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.LEASE", "k", "1", "3651d", "h"], "ERR ttl must be a duration between 1ms and 3650d")]
+#[case(&["RL.LEASE", "k", "1", "3651d", "h"], "ERR ttl must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.LEASE", "k", "1", "60", ""], "ERR holder must be 1 to 256 bytes long")]
 #[case(&["RL.LEASE", "k", "1", "60"], "ERR wrong number of arguments for 'RL.LEASE' command")]
-#[case(&["RL.MULTI", "k", "LEASE", "1", "60", "h"], "ERR incomplete limit: a parameter or the cost is missing")]
 #[case(&["RL.RELEASE", "k"], "ERR wrong number of arguments for 'RL.RELEASE' command")]
 #[case(&["RL.RELEASE", "k", "h", "1"], "ERR wrong number of arguments for 'RL.RELEASE' command")]
 #[case(&["RL.REFUND", "k", "-1"], "ERR cost must be an integer between 0 and 9007199254740991")]
@@ -409,12 +412,14 @@ fn keys_of_other_types_are_left_alone(server: Server) {
         let (algorithm, rest) = spec.split_once(' ').unwrap();
         for call in [
             format!("RL.{algorithm} list {rest}"),
-            format!("RL.PEEK list {spec}"),
-            // An error at the last limit leaves the first unspent.
-            format!("RL.MULTI new {spec} list {spec}"),
+            format!("RL.PEEK list \"{spec}\""),
         ] {
             assert_eq!(ask_error(&mut con, &call), STANDARD, "{call}");
         }
+        // An error at the last limit leaves the first unspent, and names its key.
+        let call = format!("RL.MULTI new \"{spec}\" list \"{spec}\"");
+        let expected = format!("{STANDARD}: 'list'");
+        assert_eq!(ask_error(&mut con, &call), expected, "{call}");
     }
     for call in [
         "RL.REFUND list 1",
@@ -432,21 +437,23 @@ fn a_key_of_another_algorithm_is_left_alone_and_both_are_named(server: Server) {
     let mut con = server.connect();
     let name_of = |spec: &str| spec.split(' ').next().unwrap().to_owned();
     for spec in SPECS {
-        let _: Multi = ask(&mut con, &format!("RL.MULTI {} {spec}", name_of(spec)));
+        let _: MultiReply = ask(&mut con, &format!("RL.MULTI {} \"{spec}\"", name_of(spec)));
     }
     let digest = server.digest_all();
     for holds in SPECS.map(name_of) {
         for spec in SPECS.iter().filter(|spec| name_of(spec) != holds) {
-            let expected = format!(
-                "WRONGTYPE the key holds a {holds} limit and the call is for {}: use another key, or DEL this one",
-                name_of(spec)
-            );
-            for call in [
-                format!("RL.MULTI new {spec} {holds} {spec}"),
-                format!("RL.PEEK {holds} {spec}"),
-            ] {
-                assert_eq!(ask_error(&mut con, &call), expected, "{call}");
-            }
+            let expected = |key: &str| {
+                let requested = name_of(spec);
+                format!(
+                    "WRONGTYPE the key {key}holds a {holds} limit and the call is for {requested}: use another key, or DEL this one"
+                )
+            };
+            let call = format!("RL.PEEK {holds} \"{spec}\"");
+            assert_eq!(ask_error(&mut con, &call), expected(""), "{call}");
+            // Of several keys, it is named which one.
+            let call = format!("RL.MULTI new \"{spec}\" {holds} \"{spec}\"");
+            let named = format!("'{holds}' ");
+            assert_eq!(ask_error(&mut con, &call), expected(&named), "{call}");
         }
         let release = format!("RL.RELEASE {holds} holder");
         if holds != "LEASE" {
@@ -459,7 +466,7 @@ fn a_key_of_another_algorithm_is_left_alone_and_both_are_named(server: Server) {
     }
     assert_eq!(
         ask_error(&mut con, "RL.REFUND LEASE 1"),
-        "ERR a lease is not refunded but released: use RL.RELEASE"
+        "ERR a lease cannot be refunded: release it with RL.RELEASE"
     );
     assert_eq!(server.digest_all(), digest);
 }
@@ -470,11 +477,11 @@ fn a_key_of_another_algorithm_is_left_alone_and_both_are_named(server: Server) {
 fn fixed_counts_down_and_then_denies_until_the_window_turns(server: Server) {
     let mut con = server.connect();
     for left in [2, 1, 0] {
-        let five: Five = ask(&mut con, "RL.FIXED k 3 3650d");
-        assert_eq!((five.0, five.1, five.2, five.3), (1, 3, left, 0));
+        let reply: Reply = ask(&mut con, "RL.FIXED k 3 3650d");
+        assert_eq!((reply.0, reply.1, reply.2, reply.3), (1, 3, left, 0));
     }
     let (seconds, _): (u64, u64) = ask(&mut con, "TIME");
-    let denied: Five = ask(&mut con, "RL.FIXED k 3 3650d");
+    let denied: Reply = ask(&mut con, "RL.FIXED k 3 3650d");
     assert_eq!((denied.0, denied.2), (0, 0));
     assert_eq!(denied.3, denied.4);
     let window = 3650 * 86_400;
@@ -486,34 +493,34 @@ fn fixed_counts_down_and_then_denies_until_the_window_turns(server: Server) {
 fn exact_admits_weighted_costs_until_the_limit(server: Server) {
     let mut con = server.connect();
     for (cost, allowed, left) in [(3, 1, 7), (7, 1, 0), (1, 0, 0), (0, 1, 0), (11, 0, 0)] {
-        let five: Five = ask(&mut con, &format!("RL.EXACT k 10 1h {cost}"));
-        assert_eq!((five.0, five.2), (allowed, left), "{cost}");
+        let reply: Reply = ask(&mut con, &format!("RL.EXACT k 10 1h {cost}"));
+        assert_eq!((reply.0, reply.2), (allowed, left), "{cost}");
         let wait = if allowed == 1 {
             0..=0
         } else {
             3_500_000..=3_600_000
         };
         assert!(
-            wait.contains(&five.3) || cost > 10 && five.3 == -1,
-            "{five:?}"
+            wait.contains(&reply.3) || cost > 10 && reply.3 == -1,
+            "{reply:?}"
         );
     }
 }
 
 #[rstest]
-fn leak_tells_each_how_long_to_wait(server: Server) {
+fn leak_reports_to_each_call_how_long_to_wait(server: Server) {
     let mut con = server.connect();
     // One an hour: what passes between the calls does not show.
     for n in 0..5 {
-        let five: Five = ask(&mut con, "RL.LEAK k 5 1 1h");
-        assert_eq!((five.0, five.2), (1, 4 - n));
+        let reply: Reply = ask(&mut con, "RL.LEAK k 5 1 1h");
+        assert_eq!((reply.0, reply.2), (1, 4 - n));
         let delay = 3_600_000 * n;
-        assert!((delay - 60_000..=delay).contains(&five.3), "{five:?}");
+        assert!((delay - 60_000..=delay).contains(&reply.3), "{reply:?}");
     }
-    let full: Five = ask(&mut con, "RL.LEAK k 5 1 1h");
+    let full: Reply = ask(&mut con, "RL.LEAK k 5 1 1h");
     assert_eq!((full.0, full.2), (0, 0));
     assert!((3_540_000..=3_600_000).contains(&full.3), "{full:?}");
-    let forced: Five = ask(&mut con, "RL.LEAK k 5 1 1h 1 FORCE");
+    let forced: Reply = ask(&mut con, "RL.LEAK k 5 1 1h 1 FORCE");
     assert_eq!((forced.0, forced.2), (1, 0));
     assert!(
         (17_940_000..=18_000_000).contains(&forced.3),
@@ -525,8 +532,8 @@ fn leak_tells_each_how_long_to_wait(server: Server) {
 fn lease_holds_renews_and_releases(server: Server) {
     let mut con = server.connect();
     let mut left = |line: &str| {
-        let five: Five = ask(&mut con, line);
-        (five.0, five.2)
+        let reply: Reply = ask(&mut con, line);
+        (reply.0, reply.2)
     };
     assert_eq!(left("RL.LEASE k 5 1h a 3"), (1, 2));
     assert_eq!(left("RL.LEASE k 5 1h b 3"), (0, 2), "no room");
@@ -547,8 +554,8 @@ fn lease_holds_renews_and_releases(server: Server) {
     assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k a"), 0, "no longer held");
     assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k z"), 0, "never held");
     assert_eq!(ask::<i64>(&mut con, "RL.RELEASE new a"), 0, "no key");
-    let five: Five = ask(&mut con, "RL.LEASE k 5 1h d 2");
-    assert_eq!((five.0, five.2), (1, 0));
+    let reply: Reply = ask(&mut con, "RL.LEASE k 5 1h d 2");
+    assert_eq!((reply.0, reply.2), (1, 0));
     for holder in ["b", "c", "d"] {
         assert_eq!(ask::<i64>(&mut con, &format!("RL.RELEASE k {holder}")), 1);
     }
@@ -565,8 +572,8 @@ fn holders_are_any_bytes(server: Server) {
         call.arg("k").arg(5).arg("1h").arg(holder).to_owned()
     };
     for (n, holder) in holders.iter().enumerate() {
-        let five: Five = lease(holder).query(&mut con).unwrap();
-        assert_eq!((five.0, five.2), (1, 4 - n as i64));
+        let reply: Reply = lease(holder).query(&mut con).unwrap();
+        assert_eq!((reply.0, reply.2), (1, 4 - n as i64));
     }
     let long = lease(&[b'x'; 257]).query::<Value>(&mut con).unwrap_err();
     assert!(long.to_string().contains("1 to 256 bytes"), "{long}");
@@ -585,12 +592,12 @@ fn holders_are_any_bytes(server: Server) {
 }
 
 #[rstest]
-fn hundred_an_hour_and_five_at_once_is_one_call(server: Server) {
+fn a_rate_and_a_concurrency_limit_fit_in_one_call(server: Server) {
     let mut con = server.connect();
-    let mut start = |job: i64| -> Multi {
+    let mut start = |job: i64| -> MultiReply {
         ask(
             &mut con,
-            &format!("RL.MULTI {{u}}jobs SLIDE 100 1h 1 {{u}}slots LEASE 5 1m job{job} 1"),
+            &format!(r#"RL.MULTI {{u}}jobs "SLIDE 100 1h 1" {{u}}slots "LEASE 5 1m job{job} 1""#),
         )
     };
     for job in 0..5 {
@@ -602,9 +609,9 @@ fn hundred_an_hour_and_five_at_once_is_one_call(server: Server) {
     assert!(wait == each[1].3 && (1..=60_000).contains(&wait), "{wait}");
     assert_eq!(ask::<i64>(&mut con, "RL.RELEASE {u}slots job3"), 1);
     let mut con = server.connect();
-    let all: Multi = ask(
+    let all: MultiReply = ask(
         &mut con,
-        "RL.MULTI {u}jobs SLIDE 100 1h 1 {u}slots LEASE 5 1m job5 1",
+        r#"RL.MULTI {u}jobs "SLIDE 100 1h 1" {u}slots "LEASE 5 1m job5 1""#,
     );
     assert_eq!((all.0, all.2[0].2, all.2[1].2), (1, 94, 0));
 }
@@ -615,17 +622,17 @@ fn hundred_an_hour_and_five_at_once_is_one_call(server: Server) {
 #[case::fixed("FIXED 10 3650d")]
 #[case::exact("EXACT 10 1h")]
 #[case::leak("LEAK 10 1 1h")]
-fn a_refund_gives_back_no_more_than_is_used(server: Server, #[case] limit: &str) {
+fn a_refund_returns_no_more_than_is_used(server: Server, #[case] limit: &str) {
     let mut con = server.connect();
     let mut expect = |line: &str, expected: i64| {
         assert_eq!(ask::<i64>(&mut con, line), expected, "{line}");
     };
     expect("RL.REFUND k 5", 0);
     expect("EXISTS k", 0);
-    let _: Multi = ask(&mut server.connect(), &format!("RL.MULTI k {limit} 8"));
+    let _: MultiReply = ask(&mut server.connect(), &format!("RL.MULTI k \"{limit} 8\""));
     expect("RL.REFUND k 0", 0);
     expect("RL.REFUND k 3", 3);
-    let left: Five = ask(&mut server.connect(), &format!("RL.PEEK k {limit} 0"));
+    let left: Reply = ask(&mut server.connect(), &format!("RL.PEEK k \"{limit} 0\""));
     assert_eq!(left.2, 5);
     expect("RL.REFUND k 9007199254740991", 5);
     // A key of which nothing is left is gone.
@@ -640,12 +647,16 @@ fn a_refund_gives_back_no_more_than_is_used(server: Server, #[case] limit: &str)
 #[case::fixed("FIXED 1000 3650d", "")]
 #[case::exact("EXACT 1000 1h", "")]
 #[case::leak("LEAK 1000 1 1h", "")]
-fn reserve_then_settle(server: Server, #[case] limit: &str, #[case] option: &str) {
+fn a_reserved_cost_is_settled_by_a_refund_or_a_forced_call(
+    server: Server,
+    #[case] limit: &str,
+    #[case] option: &str,
+) {
     let mut con = server.connect();
     let mut left = |cost: u64, force: &str| {
-        let all: Multi = ask(
+        let all: MultiReply = ask(
             &mut con,
-            &format!("RL.MULTI k {limit} {cost}{option}{force}"),
+            &format!("RL.MULTI k \"{force}{limit} {cost}{option}\""),
         );
         (all.0, all.2[0].2)
     };
@@ -655,7 +666,7 @@ fn reserve_then_settle(server: Server, #[case] limit: &str, #[case] option: &str
     assert_eq!(left(0, ""), (1, 750));
     // Reserved 700, but 800 were used.
     assert_eq!(left(700, ""), (1, 50));
-    assert_eq!(left(100, " FORCE"), (1, 0));
+    assert_eq!(left(100, "FORCE "), (1, 0));
     assert_eq!(left(1, ""), (0, 0));
     assert_eq!(ask::<i64>(&mut server.connect(), "RL.REFUND k 50"), 50);
     assert_eq!(left(1, ""), (0, 0), "the debt is gone, and no room yet");
@@ -664,13 +675,13 @@ fn reserve_then_settle(server: Server, #[case] limit: &str, #[case] option: &str
 }
 
 #[rstest]
-fn precision_may_stand_anywhere_behind_the_cost_and_change(server: Server) {
+fn precision_follows_the_cost_in_any_order_and_may_change(server: Server) {
     let mut con = server.connect();
     for (call, left) in [
         ("RL.SLIDE k 100 1h 10 PRECISION 64", 90),
         ("RL.SLIDE k 100 1h 10 FORCE precision 64", 80),
         ("RL.SLIDE k 100 1h PRECISION 64 PEEK", 79),
-        ("RL.PEEK k SLIDE 100 1h 5 PRECISION 64", 75),
+        (r#"RL.PEEK k "SLIDE 100 1h 5 PRECISION 64""#, 75),
         // Another precision keeps the usage.
         ("RL.SLIDE k 100 1h 10 PRECISION 3", 70),
         ("RL.SLIDE k 100 1h 10", 60),
@@ -678,13 +689,13 @@ fn precision_may_stand_anywhere_behind_the_cost_and_change(server: Server) {
         ("RL.SLIDE k 100 2h 10 PRECISION 2", 40),
         ("RL.SLIDE k 100 1h 61 PRECISION 64", 40),
     ] {
-        let five: Five = ask(&mut con, call);
-        assert_eq!(five.2, left, "{call}");
+        let reply: Reply = ask(&mut con, call);
+        assert_eq!(reply.2, left, "{call}");
     }
     // A key may be called PRECISION.
-    let all: Multi = ask(
+    let all: MultiReply = ask(
         &mut con,
-        "RL.MULTI a SLIDE 5 1h 1 PRECISION EXACT 5 1h 1 b SLIDE 5 1h 1 PRECISION 9 c FIXED 5 1h 1",
+        r#"RL.MULTI a "SLIDE 5 1h 1" PRECISION "EXACT 5 1h 1" b "SLIDE 5 1h 1 PRECISION 9" c "FIXED 5 1h 1""#,
     );
     assert_eq!((all.0, all.2.len()), (1, 4));
     let there: i64 = ask(&mut con, "EXISTS a PRECISION b c");
@@ -693,15 +704,15 @@ fn precision_may_stand_anywhere_behind_the_cost_and_change(server: Server) {
 
 #[rstest]
 #[case::slide("RL.SLIDE k 10 1h 4", &["window_ms 3600000", "window_start_ms *", "current 4", "previous 0", "used 4"])]
-#[case::precise("RL.SLIDE k 10 1h 4 PRECISION 2", &["window_ms 3600000", "precision 2", "part_start_ms *", "counts [4, 0, 0]", "used 4"])]
-#[case::bucket("RL.BUCKET k 10 1 1h 4", &["period_ms 3600000", "stored_at_ms *", "debt_then 4", "used 4"])]
+#[case::precise("RL.SLIDE k 10 1h 4 PRECISION 2", &["window_ms 3600000", "precision 2", "sub_window_start_ms *", "counts [4, 0, 0]", "used 4"])]
+#[case::bucket("RL.BUCKET k 10 1 1h 4", &["period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4"])]
 #[case::fixed("RL.FIXED k 10 3650d 4", &["window_ms 315360000000", "window_start_ms *", "count 4", "used 4"])]
 #[case::exact("RL.EXACT k 10 1h 4", &["window_ms 3600000", "entries 1", "log_bytes *", "last_ms *", "used 4"])]
-#[case::leak("RL.LEAK k 10 1 1h 4", &["period_ms 3600000", "stored_at_ms *", "debt_then 4", "used 4"])]
+#[case::leak("RL.LEAK k 10 1 1h 4", &["period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4"])]
 fn inspect_shows_what_is_stored(server: Server, #[case] call: &str, #[case] fields: &[&str]) {
     let mut con = server.connect();
     assert_eq!(ask::<Value>(&mut con, "RL.INSPECT k"), Value::Nil);
-    let _: Five = ask(&mut con, call);
+    let _: Reply = ask(&mut con, call);
     let shown: Vec<Value> = ask(&mut con, "RL.INSPECT k");
     let text = |value: &Value| match value {
         Value::Int(number) => number.to_string(),
@@ -732,10 +743,10 @@ fn inspect_shows_what_is_stored(server: Server, #[case] call: &str, #[case] fiel
 }
 
 #[rstest]
-fn inspect_shows_who_holds_leases(server: Server) {
+fn inspect_shows_the_holders_of_leases(server: Server) {
     let mut con = server.connect();
     for n in 0..120 {
-        let _: Five = ask(
+        let _: Reply = ask(
             &mut con,
             &format!("RL.LEASE k 1000 {}s holder{n} 2", 1000 + n),
         );
@@ -759,10 +770,10 @@ fn inspect_shows_who_holds_leases(server: Server) {
 }
 
 #[rstest]
-fn reset_is_del(server: Server) {
-    let _: Five = server.run("RL.SLIDE", &["k", "1", "60"]);
-    let denied: Five = server.run("RL.SLIDE", &["k", "1", "60"]);
+fn del_resets_a_key(server: Server) {
+    let _: Reply = server.run("RL.SLIDE", &["k", "1", "60"]);
+    let denied: Reply = server.run("RL.SLIDE", &["k", "1", "60"]);
     let _: () = server.run("DEL", &["k"]);
-    let again: Five = server.run("RL.SLIDE", &["k", "1", "60"]);
+    let again: Reply = server.run("RL.SLIDE", &["k", "1", "60"]);
     assert_eq!((denied.0, again.0), (0, 1));
 }

@@ -1,15 +1,11 @@
 //! However many clients call at once, exactly the limit is admitted.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use redis::Connection;
+use rl_testkit::{MultiReply, Random, Reply, Server, ask};
 use rstest::{fixture, rstest};
-use support::{Five, Multi, Random, Server, ask};
 
 const CLIENTS: u64 = 32;
 const CALLS: u64 = 100;
@@ -42,23 +38,23 @@ fn at_once<T: Send>(
 
 /// How many of [`CALLS`] calls were allowed.
 fn hammer(con: &mut Connection, line: &str) -> i64 {
-    (0..CALLS).map(|_| ask::<Five>(con, line).0).sum()
+    (0..CALLS).map(|_| ask::<Reply>(con, line).0).sum()
 }
 
 fn hammer_multi(con: &mut Connection, line: &str) -> i64 {
-    (0..CALLS).map(|_| ask::<Multi>(con, line).0).sum()
+    (0..CALLS).map(|_| ask::<MultiReply>(con, line).0).sum()
 }
 
 #[rstest]
-#[case::slide("RL.SLIDE k 1000 3650d", "RL.PEEK k SLIDE 1000 3650d 0")]
+#[case::slide("RL.SLIDE k 1000 3650d", r#"RL.PEEK k "SLIDE 1000 3650d 0""#)]
 #[case::precise(
     "RL.SLIDE k 1000 3650d PRECISION 20",
-    "RL.PEEK k SLIDE 1000 3650d 0 PRECISION 20"
+    r#"RL.PEEK k "SLIDE 1000 3650d 0 PRECISION 20""#
 )]
-#[case::bucket("RL.BUCKET k 1000 1 3650d", "RL.PEEK k BUCKET 1000 1 3650d 0")]
-#[case::fixed("RL.FIXED k 1000 3650d", "RL.PEEK k FIXED 1000 3650d 0")]
-#[case::exact("RL.EXACT k 1000 3650d", "RL.PEEK k EXACT 1000 3650d 0")]
-#[case::leak("RL.LEAK k 1000 1 3650d", "RL.PEEK k LEAK 1000 1 3650d 0")]
+#[case::bucket("RL.BUCKET k 1000 1 3650d", r#"RL.PEEK k "BUCKET 1000 1 3650d 0""#)]
+#[case::fixed("RL.FIXED k 1000 3650d", r#"RL.PEEK k "FIXED 1000 3650d 0""#)]
+#[case::exact("RL.EXACT k 1000 3650d", r#"RL.PEEK k "EXACT 1000 3650d 0""#)]
+#[case::leak("RL.LEAK k 1000 1 3650d", r#"RL.PEEK k "LEAK 1000 1 3650d 0""#)]
 fn many_clients_on_one_key_are_admitted_exactly_to_the_limit(
     server: Server,
     #[case] call: &str,
@@ -68,32 +64,36 @@ fn many_clients_on_one_key_are_admitted_exactly_to_the_limit(
         .iter()
         .sum();
     assert_eq!(admitted, 1000, "of {}", CLIENTS * CALLS);
-    let five: Five = ask(&mut server.connect(), peek);
-    assert_eq!(five.2, 0);
+    let reply: Reply = ask(&mut server.connect(), peek);
+    assert_eq!(reply.2, 0);
 }
 
 #[rstest]
-#[case::slide("RL.SLIDE k 5000 3650d", "RL.PEEK k SLIDE 5000 3650d 0")]
-#[case::bucket("RL.BUCKET k 5000 1 3650d", "RL.PEEK k BUCKET 5000 1 3650d 0")]
-#[case::fixed("RL.FIXED k 5000 3650d", "RL.PEEK k FIXED 5000 3650d 0")]
-#[case::exact("RL.EXACT k 5000 3650d", "RL.PEEK k EXACT 5000 3650d 0")]
-#[case::leak("RL.LEAK k 5000 1 3650d", "RL.PEEK k LEAK 5000 1 3650d 0")]
+#[case::slide("RL.SLIDE k 5000 3650d", r#"RL.PEEK k "SLIDE 5000 3650d 0""#)]
+#[case::bucket("RL.BUCKET k 5000 1 3650d", r#"RL.PEEK k "BUCKET 5000 1 3650d 0""#)]
+#[case::fixed("RL.FIXED k 5000 3650d", r#"RL.PEEK k "FIXED 5000 3650d 0""#)]
+#[case::exact("RL.EXACT k 5000 3650d", r#"RL.PEEK k "EXACT 5000 3650d 0""#)]
+#[case::leak("RL.LEAK k 5000 1 3650d", r#"RL.PEEK k "LEAK 5000 1 3650d 0""#)]
 fn costs_add_up_to_what_is_used(server: Server, #[case] call: &str, #[case] peek: &str) {
     let admitted: u64 = at_once(&server, CLIENTS, |number, con| {
         let mut random = Random(number + 1);
         let mut sum = 0;
         for _ in 0..CALLS {
             let cost = random.below(10);
-            let five: Five = ask(con, &format!("{call} {cost}"));
-            sum += cost * five.0 as u64;
+            let reply: Reply = ask(con, &format!("{call} {cost}"));
+            sum += cost * reply.0 as u64;
         }
         sum
     })
     .iter()
     .sum();
-    let five: Five = ask(&mut server.connect(), peek);
-    assert_eq!(admitted + five.2 as u64, 5000);
-    assert!(five.2 < 10, "there were takers for every unit: {}", five.2);
+    let reply: Reply = ask(&mut server.connect(), peek);
+    assert_eq!(admitted + reply.2 as u64, 5000);
+    assert!(
+        reply.2 < 10,
+        "there were takers for every unit: {}",
+        reply.2
+    );
 }
 
 #[rstest]
@@ -101,7 +101,7 @@ fn multi_spends_on_both_keys_or_on_neither(server: Server) {
     // Thirds of the clients: both keys at once, and each key alone.
     let admitted = at_once(&server, CLIENTS, |number, con| match number % 3 {
         0 => {
-            let both = "RL.MULTI {k}a SLIDE 1500 3650d 1 {k}b BUCKET 1200 1 3650d 1";
+            let both = r#"RL.MULTI {k}a "SLIDE 1500 3650d 1" {k}b "BUCKET 1200 1 3650d 1""#;
             [hammer_multi(con, both), 0, 0]
         }
         1 => [0, hammer(con, "RL.SLIDE {k}a 1500 3650d"), 0],
@@ -110,8 +110,8 @@ fn multi_spends_on_both_keys_or_on_neither(server: Server) {
     let sum = |which: usize| -> i64 { admitted.iter().map(|each| each[which]).sum() };
     let (both, only_a, only_b) = (sum(0), sum(1), sum(2));
     let mut con = server.connect();
-    let a: Five = ask(&mut con, "RL.PEEK {k}a SLIDE 1500 3650d 0");
-    let b: Five = ask(&mut con, "RL.PEEK {k}b BUCKET 1200 1 3650d 0");
+    let a: Reply = ask(&mut con, r#"RL.PEEK {k}a "SLIDE 1500 3650d 0""#);
+    let b: Reply = ask(&mut con, r#"RL.PEEK {k}b "BUCKET 1200 1 3650d 0""#);
     assert_eq!(both + only_a, 1500 - a.2);
     assert_eq!(both + only_b, 1200 - b.2);
     assert!(
@@ -128,12 +128,13 @@ fn multi_spends_on_both_keys_or_on_neither(server: Server) {
 
 #[rstest]
 fn multi_admits_exactly_the_smaller_limit(server: Server) {
-    let call = "RL.MULTI {k}a SLIDE 1000 3650d 1 {k}b BUCKET 700 1 3650d 1";
+    let call = r#"RL.MULTI {k}a "SLIDE 1000 3650d 1" {k}b "BUCKET 700 1 3650d 1""#;
     let admitted: i64 = at_once(&server, CLIENTS, |_, con| hammer_multi(con, call))
         .iter()
         .sum();
     assert_eq!(admitted, 700);
-    let peek: Multi = ask(&mut server.connect(), &format!("{call} PEEK"));
+    let peek = call.replace("SLIDE", "PEEK SLIDE");
+    let peek: MultiReply = ask(&mut server.connect(), &peek);
     assert_eq!((peek.2[0].2, peek.2[1].2), (300, 0));
 }
 
@@ -143,17 +144,17 @@ fn multi_admits_exactly_the_smaller_limit(server: Server) {
 #[case::fixed("FIXED 10 3650d")]
 #[case::exact("EXACT 10 3650d")]
 #[case::leak("LEAK 10 1 3650d")]
-fn of_two_gateways_and_one_unit_left_exactly_one_is_allowed(server: Server, #[case] limit: &str) {
+fn the_last_unit_goes_to_exactly_one_of_two_gateways(server: Server, #[case] limit: &str) {
     const ROUNDS: usize = 500;
     let mut con = server.connect();
     for round in 0..ROUNDS {
-        let _: Multi = ask(&mut con, &format!("RL.MULTI k{round} {limit} 9"));
+        let _: MultiReply = ask(&mut con, &format!("RL.MULTI k{round} \"{limit} 9\""));
     }
     let barrier = Barrier::new(2);
     let answers = at_once(&server, 2, |_, con| -> Vec<i64> {
         let round = |round| {
             barrier.wait();
-            ask::<Multi>(con, &format!("RL.MULTI k{round} {limit} 1")).0
+            ask::<MultiReply>(con, &format!("RL.MULTI k{round} \"{limit} 1\"")).0
         };
         (0..ROUNDS).map(round).collect()
     });
@@ -169,7 +170,7 @@ fn what_is_refunded_can_be_taken_again_and_no_more(server: Server) {
     let kept: i64 = at_once(&server, CLIENTS, |_, con| {
         let mut kept = 0;
         for n in 0..CALLS {
-            let taken = ask::<Five>(con, "RL.EXACT k 500 3650d").0;
+            let taken = ask::<Reply>(con, "RL.EXACT k 500 3650d").0;
             let back = match (taken, n % 2) {
                 (1, 0) => ask::<i64>(con, "RL.REFUND k 1"),
                 _ => 0,
@@ -180,7 +181,7 @@ fn what_is_refunded_can_be_taken_again_and_no_more(server: Server) {
     })
     .iter()
     .sum();
-    let left: Five = ask(&mut server.connect(), "RL.PEEK k EXACT 500 3650d 0");
+    let left: Reply = ask(&mut server.connect(), r#"RL.PEEK k "EXACT 500 3650d 0""#);
     assert_eq!(kept + left.2, 500);
 }
 
@@ -192,8 +193,8 @@ fn never_more_than_the_limit_is_held_at_once(server: Server) {
     let leased: i64 = at_once(&server, CLIENTS, |number, con| {
         let mut leased = 0;
         for _ in 0..CALLS {
-            let five: Five = ask(con, &format!("RL.LEASE k {LIMIT} 1h client-{number}"));
-            if five.0 == 1 {
+            let reply: Reply = ask(con, &format!("RL.LEASE k {LIMIT} 1h client-{number}"));
+            if reply.0 == 1 {
                 leased += 1;
                 most.fetch_max(held.fetch_add(1, SeqCst) + 1, SeqCst);
                 std::thread::yield_now();
@@ -213,7 +214,7 @@ fn never_more_than_the_limit_is_held_at_once(server: Server) {
 
     // Nobody releases: exactly the limit is given out, once.
     let leased: i64 = at_once(&server, CLIENTS, |number, con| {
-        ask::<Five>(con, &format!("RL.LEASE k {LIMIT} 1h client-{number}")).0
+        ask::<Reply>(con, &format!("RL.LEASE k {LIMIT} 1h client-{number}")).0
     })
     .iter()
     .sum();

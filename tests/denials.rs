@@ -1,15 +1,11 @@
 //! What consumes nothing leaves no trace: denials, peeks, a cost of 0 and errors are not written,
 //! replicated, logged or told to anyone. Each way to see a trace is shown to see an allowed call.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::sync::mpsc;
 
 use redis::{PushKind, RedisResult, Value};
+use rl_testkit::{Reply, Server, ask, try_ask};
 use rstest::rstest;
-use support::{Five, Server, ask, try_ask};
 
 /// Every key that the calls below name.
 const KEYS: [&str; 3] = ["k", "m", "new"];
@@ -119,23 +115,27 @@ impl Scene {
     }
 
     /// Each of `lines` answers as it should and leaves no trace, while `allowed` leaves every trace.
-    fn check(&self, setup: &str, lines: &[(&str, Reply)], allowed: &str) {
+    fn check(&self, setup: &str, lines: &[(&str, Outcome)], allowed: &str) {
         let mut con = self.primary.connect();
         ask::<()>(&mut con, "LPUSH list x");
-        assert_eq!(Reply::of(&try_ask(&mut con, setup)), Reply::Allowed);
+        assert_eq!(Outcome::of(&try_ask(&mut con, setup)), Outcome::Allowed);
         for &(line, expected) in lines {
             let (reply, traces) = self.traces(line);
-            assert_eq!(Reply::of(&reply), expected, "{line}: {reply:?}");
+            assert_eq!(Outcome::of(&reply), expected, "{line}: {reply:?}");
             assert_eq!(traces, [""; 0], "{line}");
         }
         let (reply, traces) = self.traces(allowed);
-        assert_eq!(Reply::of(&reply), Reply::Allowed, "{allowed}: {reply:?}");
+        assert_eq!(
+            Outcome::of(&reply),
+            Outcome::Allowed,
+            "{allowed}: {reply:?}"
+        );
         assert_eq!(traces, self.all_traces(), "{allowed}");
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Reply {
+enum Outcome {
     Allowed,
     Denied,
     /// Nothing was given back.
@@ -145,7 +145,7 @@ enum Reply {
     Error,
 }
 
-impl Reply {
+impl Outcome {
     fn of(reply: &RedisResult<Value>) -> Self {
         match reply {
             Ok(Value::Array(values)) if values[0] == Value::Int(1) => Self::Allowed,
@@ -159,7 +159,7 @@ impl Reply {
     }
 }
 
-use Reply::{Allowed, Denied, Error, Nothing, Shown};
+use Outcome::{Allowed, Denied, Error, Nothing, Shown};
 
 #[rstest]
 #[case::heard(Scene::heard())]
@@ -175,11 +175,11 @@ fn slide_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
             ("RL.SLIDE new 0 1h", Denied),
             ("RL.SLIDE k 10 2h 2 PEEK", Allowed),
             ("RL.SLIDE k 10 1h 3 PEEK", Denied),
-            ("RL.SLIDE k 10 1h 3 PEEK FORCE", Allowed),
+            ("RL.SLIDE k 10 1h 3 PEEK FORCE", Error),
             ("RL.SLIDE new 10 1h 1 PEEK", Allowed),
-            ("RL.PEEK k SLIDE 10 2h 1", Allowed),
-            ("RL.PEEK k SLIDE 10 1h 3", Denied),
-            ("RL.PEEK new SLIDE 10 1h 3", Allowed),
+            (r#"RL.PEEK k "SLIDE 10 2h 1""#, Allowed),
+            (r#"RL.PEEK k "SLIDE 10 1h 3""#, Denied),
+            (r#"RL.PEEK new "SLIDE 10 1h 3""#, Allowed),
             ("RL.SLIDE k 10 1h 0", Allowed),
             ("RL.SLIDE k 10 2h 0", Allowed),
             ("RL.SLIDE k 10 1h 0 FORCE", Allowed),
@@ -211,11 +211,11 @@ fn bucket_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
             ("RL.BUCKET new 0 1 1h", Denied),
             ("RL.BUCKET k 10 1 1h 2 PEEK", Allowed),
             ("RL.BUCKET k 10 1 1h 3 PEEK", Denied),
-            ("RL.BUCKET k 10 1 1h 3 FORCE PEEK", Allowed),
+            ("RL.BUCKET k 10 1 1h 3 FORCE PEEK", Error),
             ("RL.BUCKET new 10 1 1h 1 PEEK", Allowed),
-            ("RL.PEEK k BUCKET 10 2 1h 1", Allowed),
-            ("RL.PEEK k BUCKET 10 1 1h 3", Denied),
-            ("RL.PEEK new BUCKET 10 1 1h 3", Allowed),
+            (r#"RL.PEEK k "BUCKET 10 2 1h 1""#, Allowed),
+            (r#"RL.PEEK k "BUCKET 10 1 1h 3""#, Denied),
+            (r#"RL.PEEK new "BUCKET 10 1 1h 3""#, Allowed),
             ("RL.BUCKET k 10 1 1h 0", Allowed),
             ("RL.BUCKET k 10 9 2h 0", Allowed),
             ("RL.BUCKET k 10 1 1h 0 FORCE", Allowed),
@@ -233,40 +233,60 @@ fn bucket_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
 #[case::unheard(Scene::unheard())]
 fn multi_leaves_no_trace_when_its_last_limit_denies(#[case] scene: Scene) {
     scene.check(
-        "RL.MULTI k SLIDE 10 1h 8 m BUCKET 10 1 1h 9",
+        r#"RL.MULTI k "SLIDE 10 1h 8" m "BUCKET 10 1 1h 9""#,
         &[
             (
-                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 m BUCKET 10 1 1h 2",
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "SLIDE 5 1h 1" m "BUCKET 10 1 1h 2""#,
                 Denied,
             ),
             (
-                "RL.MULTI new SLIDE 5 1h 1 m BUCKET 10 1 1h 1 k SLIDE 10 1h 3",
+                r#"RL.MULTI new "SLIDE 5 1h 1" m "BUCKET 10 1 1h 1" k "SLIDE 10 1h 3""#,
                 Denied,
             ),
-            ("RL.MULTI k SLIDE 10 2h 1 new BUCKET 5 1 1h 6", Denied),
-            ("RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 1 PEEK", Allowed),
-            ("RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 2 PEEK", Denied),
             (
-                "RL.MULTI k SLIDE 10 2h 0 m BUCKET 10 1 1h 0 new SLIDE 1 1h 0",
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "BUCKET 5 1 1h 6""#,
+                Denied,
+            ),
+            (
+                r#"RL.MULTI k "PEEK SLIDE 10 2h 2" m "BUCKET 10 1 1h 1""#,
                 Allowed,
             ),
-            ("RL.MULTI k SLIDE 10 2h 0 m BUCKET 10 1 1h 0 FORCE", Allowed),
             (
-                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 list SLIDE 5 1h 1",
+                r#"RL.MULTI k "PEEK SLIDE 10 2h 2" m "BUCKET 10 1 1h 2""#,
+                Denied,
+            ),
+            (
+                r#"RL.MULTI k "SLIDE 10 2h 0" m "BUCKET 10 1 1h 0" new "SLIDE 1 1h 0""#,
+                Allowed,
+            ),
+            (
+                r#"RL.MULTI k "FORCE SLIDE 10 2h 0" m "BUCKET 10 1 1h 0""#,
+                Allowed,
+            ),
+            (
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "SLIDE 5 1h 1" list "SLIDE 5 1h 1""#,
                 Error,
             ),
             (
-                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 m SLIDE 5 1h 1",
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "SLIDE 5 1h 1" m "SLIDE 5 1h 1""#,
                 Error,
             ),
             (
-                "RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 new SLIDE 5 1h 1",
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "SLIDE 5 1h 1" new "SLIDE 5 1h 1""#,
                 Error,
             ),
-            ("RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h", Error),
-            ("RL.MULTI k SLIDE 10 2h 1 new SLIDE 5 1h 1 LOUD", Error),
+            (r#"RL.MULTI k "SLIDE 10 2h 1" new "SLIDE 5""#, Error),
+            (
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "SLIDE 5 1h 1 LOUD""#,
+                Error,
+            ),
+            (
+                r#"RL.MULTI k "SLIDE 10 2h 1" new "FORCE SLIDE 5 1h 1""#,
+                Error,
+            ),
+            (r#"RL.MULTI k "SLIDE 10 2h 1" new"#, Error),
         ],
-        "RL.MULTI k SLIDE 10 2h 2 m BUCKET 10 1 1h 1 new SLIDE 5 1h 1",
+        r#"RL.MULTI k "SLIDE 10 2h 2" m "BUCKET 10 1 1h 1" new "SLIDE 5 1h 1""#,
     );
 }
 
@@ -286,28 +306,37 @@ fn no_algorithm_leaves_a_trace_of_what_consumes_nothing(
 ) {
     let (algorithm, limit) = spec.split_once(' ').unwrap();
     let call = |key: &str, cost: u64| format!("RL.{algorithm} {key} {limit} {cost}{option}");
-    let multi = |key: &str, cost: u64| format!("RL.MULTI {key} {spec} {cost}{option}");
+    let pair = |key: &str, cost: u64| format!("{key} \"{spec} {cost}{option}\"");
     let lines = [
         (call("k", 3), Denied),
         (call("k", 11), Denied),
         (call("new", 11), Denied),
         (call("k", 2) + " PEEK", Allowed),
         (call("k", 3) + " PEEK", Denied),
-        (call("k", 3) + " PEEK FORCE", Allowed),
+        (call("k", 3) + " PEEK FORCE", Error),
         (call("new", 1) + " PEEK", Allowed),
         (call("k", 0), Allowed),
         (call("k", 0) + " FORCE", Allowed),
         (call("new", 0), Allowed),
-        (format!("RL.PEEK k {spec} 1{option}"), Allowed),
-        (format!("RL.PEEK k {spec} 3{option}"), Denied),
-        (format!("RL.PEEK new {spec} 3{option}"), Allowed),
-        (multi("k", 2) + " PEEK", Allowed),
-        (multi("k", 2) + " new EXACT 5 1h 6", Denied),
+        (format!("RL.PEEK {}", pair("k", 1)), Allowed),
+        (format!("RL.PEEK {}", pair("k", 3)), Denied),
+        (format!("RL.PEEK {}", pair("new", 3)), Allowed),
+        (format!("RL.MULTI k \"PEEK {spec} 2{option}\""), Allowed),
         (
-            multi("new", 2) + &multi(" k", 3)["RL.MULTI ".len()..],
+            format!("RL.MULTI {} new \"EXACT 5 1h 6\"", pair("k", 2)),
             Denied,
         ),
-        (multi("k", 2) + " new EXACT 5 1h 1 list SLIDE 1 1h 1", Error),
+        (
+            format!("RL.MULTI {} {}", pair("new", 2), pair("k", 3)),
+            Denied,
+        ),
+        (
+            format!(
+                "RL.MULTI {} new \"EXACT 5 1h\" list \"SLIDE 1 1h\"",
+                pair("k", 2)
+            ),
+            Error,
+        ),
         ("RL.REFUND k 0".into(), Nothing),
         ("RL.REFUND new 5".into(), Nothing),
         ("RL.REFUND list 5".into(), Error),
@@ -323,7 +352,7 @@ fn no_algorithm_leaves_a_trace_of_what_consumes_nothing(
         .iter()
         .map(|(line, reply)| (line.as_str(), *reply))
         .collect();
-    let allowed = format!("RL.MULTI k {longer} 2{option}");
+    let allowed = format!("RL.MULTI k \"{longer} 2{option}\"");
     scene.check(&call("k", 8), &lines, &allowed);
 }
 
@@ -343,9 +372,9 @@ fn leases_leave_no_trace_of_what_holds_nothing(
             ("RL.LEASE k 10 1h a 0", Allowed),
             ("RL.LEASE k 10 1h b 0 FORCE", Allowed),
             ("RL.LEASE new 10 1h a 0", Allowed),
-            ("RL.PEEK k LEASE 10 1h b 1", Allowed),
-            ("RL.PEEK k LEASE 10 1h b 3", Denied),
-            ("RL.MULTI k LEASE 10 2h a 9 new SLIDE 1 1h 2", Denied),
+            (r#"RL.PEEK k "LEASE 10 1h b 1""#, Allowed),
+            (r#"RL.PEEK k "LEASE 10 1h b 3""#, Denied),
+            (r#"RL.MULTI k "LEASE 10 2h a 9" new "SLIDE 1 1h 2""#, Denied),
             ("RL.RELEASE k b", Nothing),
             ("RL.RELEASE new a", Nothing),
             ("RL.REFUND k 1", Error),
@@ -364,8 +393,8 @@ fn leases_leave_no_trace_of_what_holds_nothing(
 #[case::exact("RL.EXACT k 10 1h 8", "RL.REFUND k 3", false)]
 #[case::leak("RL.LEAK k 10 1 1h 8", "RL.REFUND k 3", true)]
 #[case::all_of_it("RL.EXACT k 10 1h 8", "RL.REFUND k 8", true)]
-#[case::lease("RL.MULTI k LEASE 10 1h a 8", "RL.RELEASE k a", true)]
-fn what_is_given_back_leaves_every_trace(
+#[case::lease(r#"RL.MULTI k "LEASE 10 1h a 8""#, "RL.RELEASE k a", true)]
+fn a_refund_leaves_every_trace(
     #[values(Scene::heard(), Scene::unheard())] scene: Scene,
     #[case] setup: &str,
     #[case] call: &str,
@@ -373,7 +402,7 @@ fn what_is_given_back_leaves_every_trace(
 ) {
     ask::<Value>(&mut scene.primary.connect(), setup);
     let (reply, traces) = scene.traces(call);
-    assert_eq!(Reply::of(&reply), Allowed, "{reply:?}");
+    assert_eq!(Outcome::of(&reply), Allowed, "{reply:?}");
     let mut expected = scene.all_traces().to_vec();
     expected.retain(|trace| *trace != "expiry" || moves_expiry);
     assert_eq!(traces, expected);
@@ -383,8 +412,8 @@ fn what_is_given_back_leaves_every_trace(
 #[case::heard(Scene::heard())]
 #[case::unheard(Scene::unheard())]
 fn only_the_consumed_limits_of_a_multi_leave_a_trace(#[case] scene: Scene) {
-    let (reply, traces) = scene.traces("RL.MULTI k SLIDE 10 1h 1 m BUCKET 10 1 1h 0");
-    assert_eq!(Reply::of(&reply), Allowed);
+    let (reply, traces) = scene.traces(r#"RL.MULTI k "SLIDE 10 1h 1" m "BUCKET 10 1 1h 0""#);
+    assert_eq!(Outcome::of(&reply), Allowed);
     assert_eq!(traces, scene.all_traces());
     assert_eq!(scene.primary.run::<i64>("EXISTS", &["m"]), 0);
 }
@@ -396,8 +425,8 @@ fn a_peek_is_a_read_that_clients_may_cache() {
     let mut cache = server.connect_resp3();
     cache.set_push_sender(pushes);
     ask::<()>(&mut cache, "CLIENT TRACKING ON");
-    let five: Five = ask(&mut cache, "RL.PEEK k SLIDE 1 1h 0");
-    assert_eq!(five.2, 1);
+    let reply: Reply = ask(&mut cache, r#"RL.PEEK k "SLIDE 1 1h 0""#);
+    assert_eq!(reply.2, 1);
     let mut invalidated_by = |line: &str| {
         server.run::<Value>("RL.SLIDE", &line.split(' ').collect::<Vec<_>>());
         ask::<()>(&mut cache, "PING");

@@ -1,15 +1,14 @@
 //! What docs/deploy.md tells people to type works, on every server: its lines are read from the page and run.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use redis::{Connection, Value};
+use rl_testkit::{
+    Reply, Server, TempDir, ask, ask_error, base_config, eventually, has_directive, module, try_ask,
+};
 use rstest::{fixture, rstest};
-use support::{Five, Server, ask, ask_error, basics, eventually, knows, module, try_ask};
 
 #[fixture]
 fn page() -> String {
@@ -27,20 +26,15 @@ fn blocks<'a>(page: &'a str, fence: &str) -> Vec<&'a str> {
 
 /// A server with these lines in its configuration file, and the module where they do not load it.
 fn with_lines(lines: &str) -> Server {
-    let folder = std::env::temp_dir().join(format!("rl-deploy-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let number = lines.len();
-    let file = folder.join(format!("{number}.conf"));
     let mut text = lines.replace("/usr/local/lib/librl.so", module().to_str().unwrap());
     if !text.contains("loadmodule") {
         text += &format!("\nloadmodule {}", module().display());
     }
-    fs::write(&file, text + "\n").unwrap();
-    let mut config = basics();
-    config.extend(["include", file.to_str().unwrap()]);
-    let server = Server::start_bare(&config, &[]);
-    let _ = fs::remove_dir_all(folder);
-    server
+    let folder = TempDir::new();
+    let file = folder.write("server.conf", text + "\n");
+    let mut config = base_config();
+    config.extend(["include", &file]);
+    Server::without_module(&config)
 }
 
 fn in_bytes(value: &str) -> String {
@@ -70,14 +64,14 @@ fn the_lines_for_redis_conf_are_understood(page: String) {
             let replica = Server::start();
             replica.follow(&server);
             eventually("the replica is heard", || {
-                try_ask::<Five>(&mut con, "RL.SLIDE user:42 100 60").is_ok()
+                try_ask::<Reply>(&mut con, "RL.SLIDE user:42 100 60").is_ok()
             });
-        } else if lines.contains("throttle-compat") {
-            let five: Five = ask(&mut con, "CL.THROTTLE user:42 15 30 60");
-            assert_eq!((five.0, five.1, five.2), (0, 16, 15));
+        } else if lines.contains("redis-cell-compat") {
+            let reply: Reply = ask(&mut con, "CL.THROTTLE user:42 15 30 60");
+            assert_eq!((reply.0, reply.1, reply.2), (0, 16, 15));
         } else {
-            let five: Five = ask(&mut con, "RL.SLIDE user:42 100 60");
-            assert_eq!((five.0, five.2), (1, 99));
+            let reply: Reply = ask(&mut con, "RL.SLIDE user:42 100 60");
+            assert_eq!((reply.0, reply.2), (1, 99));
         }
     }
 }
@@ -87,7 +81,7 @@ fn refused(con: &mut Connection, line: &str) -> bool {
 }
 
 #[rstest]
-fn a_gateway_with_the_rules_of_the_page_may_limit_and_nothing_else(page: String) {
+fn a_gateway_with_the_acl_rules_of_the_page_may_check_limits_and_nothing_else(page: String) {
     let rules = blocks(&page, "```acl").concat();
     let rules: Vec<&str> = rules.lines().collect();
     assert_eq!(rules.len(), 2, "{rules:?}");
@@ -96,7 +90,7 @@ fn a_gateway_with_the_rules_of_the_page_may_limit_and_nothing_else(page: String)
         .find(|code| code.starts_with("+cluster|"))
         .unwrap();
     // As acl.rs says.
-    let has_category = knows("hide-user-data-from-log");
+    let has_category = has_directive("hide-user-data-from-log");
     for rule in rules {
         let server = Server::start();
         if rule.contains("+@rl") && !has_category {
@@ -110,8 +104,8 @@ fn a_gateway_with_the_rules_of_the_page_may_limit_and_nothing_else(page: String)
         for line in [
             "RL.SLIDE limits:a 5 1h",
             "RL.BUCKET limits:b 5 1 1h",
-            "RL.MULTI limits:a SLIDE 5 1h 1 limits:b BUCKET 5 1 1h 1",
-            "RL.PEEK limits:a SLIDE 5 1h 1",
+            r#"RL.MULTI limits:a "SLIDE 5 1h 1" limits:b "BUCKET 5 1 1h 1""#,
+            r#"RL.PEEK limits:a "SLIDE 5 1h 1""#,
             "WAIT 0 1",
             "PING",
         ] {
@@ -120,7 +114,7 @@ fn a_gateway_with_the_rules_of_the_page_may_limit_and_nothing_else(page: String)
         assert!(!refused(&mut con, "CLUSTER SLOTS"));
         for line in [
             "RL.SLIDE other 5 1h",
-            "RL.MULTI limits:a SLIDE 5 1h 1 other SLIDE 5 1h 1",
+            r#"RL.MULTI limits:a "SLIDE 5 1h 1" other "SLIDE 5 1h 1""#,
             "RL.LOAD limits:a 99999999999999 x",
             "GET limits:a",
             "SET limits:a x",
@@ -133,16 +127,16 @@ fn a_gateway_with_the_rules_of_the_page_may_limit_and_nothing_else(page: String)
         ] {
             assert!(refused(&mut con, line), "{line} with {rule}");
         }
-        let left: Five = ask(&mut con, "RL.PEEK limits:a SLIDE 5 1h 0");
+        let left: Reply = ask(&mut con, r#"RL.PEEK limits:a "SLIDE 5 1h 0""#);
         assert_eq!(left.2, 3, "nothing refused was spent");
     }
 }
 
 #[rstest]
-fn what_the_page_says_to_watch_is_there(page: String) {
+fn everything_that_the_page_says_to_watch_exists(page: String) {
     let server = Server::start();
     let mut con = server.connect();
-    let _: Five = ask(&mut con, "RL.SLIDE user:42 100 60");
+    let _: Reply = ask(&mut con, "RL.SLIDE user:42 100 60");
     // One error of each kind that the page names.
     ask::<()>(&mut con, "SET plain x");
     assert!(ask_error(&mut con, "RL.SLIDE plain 100 60").starts_with("WRONGTYPE"));
@@ -158,7 +152,7 @@ fn what_the_page_says_to_watch_is_there(page: String) {
     let replica = Server::start();
     replica.follow(&server);
 
-    let table = page.split("## What to watch").nth(1).unwrap();
+    let table = page.split("## Monitoring").nth(1).unwrap();
     let table = table.split("##").next().unwrap();
     let mut rows = 0;
     for row in table.lines().filter(|line| line.contains("`INFO ")) {
@@ -185,8 +179,73 @@ fn what_the_page_says_to_watch_is_there(page: String) {
     );
 }
 
+/// The commands of the page, with a redis-cli that finds this server.
+fn run_script(server: &Server, script: &str) -> String {
+    let redis_cli = server.path("redis-cli");
+    let port = server.port();
+    fs::write(
+        &redis_cli,
+        format!("#!/bin/sh\nPATH=$OLD_PATH exec redis-cli -p {port} \"$@\"\n"),
+    )
+    .unwrap();
+    fs::set_permissions(&redis_cli, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var("PATH").unwrap();
+    let output = std::process::Command::new("bash")
+        .args(["-euc", script])
+        .current_dir(server.path(""))
+        .env("OLD_PATH", &path)
+        .env("PATH", format!("{}:{path}", server.path("").display()))
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{output:?}");
+    assert!(!text.contains("ERR"), "{text}");
+    text
+}
+
 #[rstest]
-fn a_server_does_not_let_the_module_go() {
+fn a_server_starts_without_the_module_after_the_steps_of_the_page(page: String) {
+    let section = page.split("## Removing the module").nth(1).unwrap();
+    let script = blocks(section, "```sh")[0];
+    let mut server = Server::with(&[]);
+    let mut con = server.connect();
+    ask::<()>(&mut con, "SET plain kept");
+    ask::<()>(&mut con, "RL.POLICY SET free SLIDE 5 1h FIXED 9 1d");
+    for line in [
+        "RL.SLIDE a 5 1h",
+        "RL.BUCKET b 5 5 1h",
+        "RL.FIXED c 5 1d",
+        "RL.EXACT d 5 1h",
+        "RL.LEAK e 5 5 1h",
+        "RL.LEASE f 5 1h me",
+        "RL.CHECK g free",
+        "RL.OVERRIDE SET g free BLOCK",
+    ] {
+        ask::<Value>(&mut con, line);
+    }
+    run_script(&server, script);
+    eventually("the AOF is written", || {
+        server.info_number("persistence", "aof_rewrite_in_progress") == 0
+            && server.info_number("persistence", "aof_rewrite_scheduled") == 0
+    });
+    let keys: Vec<String> = ask(&mut con, "KEYS *");
+    assert_eq!(keys, ["plain"], "all that is the module's is gone");
+    server.shutdown("NOSAVE");
+    server.replace_config("loadmodule", "appendonly", "yes");
+    server.start_again();
+    assert_eq!(server.run::<String>("GET", &["plain"]), "kept");
+    assert!(!server.has_command(&["RL.SLIDE"]));
+}
+
+#[rstest]
+fn no_example_opens_a_port_without_a_password(page: String) {
+    let lines = page.lines().filter(|line| line.starts_with("docker run"));
+    let open = lines.filter(|line| line.contains(" -p ") && !line.contains("--requirepass"));
+    assert_eq!(open.count(), 0);
+}
+
+#[rstest]
+fn the_module_cannot_be_unloaded() {
     let error = Server::start().error("MODULE", &["UNLOAD", "rl"]);
     assert!(
         error.contains("one or more module-side data types"),

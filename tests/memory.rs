@@ -1,14 +1,12 @@
 //! Memory: a full server refuses or evicts as configured, every key has its end, and the end gives
 //! everything back.
 
-#![allow(clippy::unwrap_used)]
+use std::time::Duration;
 
-mod support;
-
-use redis::Pipeline;
+use redis::{Pipeline, Value};
+use rl_testkit::{FrozenServer, NOON_US};
+use rl_testkit::{Random, Reply, Server, ask, ask_error, eventually, split_args};
 use rstest::{fixture, rstest};
-use support::clock::{Frozen, NOON_US};
-use support::{Five, Random, Server, ask, ask_error, eventually};
 
 #[fixture]
 fn server() -> Server {
@@ -45,7 +43,7 @@ fn call_many(server: &Server, keys: u64, window: &str, two_windows: &str) {
 }
 
 #[rstest]
-fn a_full_server_refuses_new_keys_and_goes_on_with_those_it_has(server: Server) {
+fn a_server_with_full_memory_refuses_new_keys_and_keeps_serving_existing_ones(server: Server) {
     let mut con = server.connect();
     for line in [
         "RL.SLIDE s 9 1h 2",
@@ -56,7 +54,7 @@ fn a_full_server_refuses_new_keys_and_goes_on_with_those_it_has(server: Server) 
         "RL.LEAK l 9 1 1h 2",
         "RL.LEASE h 9 1h holder 2",
     ] {
-        assert_eq!(ask::<Five>(&mut con, line).0, 1);
+        assert_eq!(ask::<Reply>(&mut con, line).0, 1);
     }
     let dirty = || server.info_number("persistence", "rdb_changes_since_last_save");
     let before = (server.digest_all(), dirty());
@@ -70,8 +68,7 @@ fn a_full_server_refuses_new_keys_and_goes_on_with_those_it_has(server: Server) 
         "RL.EXACT new 9 1h",
         "RL.LEAK new 9 1 1h",
         "RL.LEASE new 9 1h holder",
-        "RL.MULTI s SLIDE 9 1h 1 new BUCKET 9 1 1h 1",
-        "RL.LOAD new 99999999999999 x",
+        r#"RL.MULTI s "SLIDE 9 1h 1" new "BUCKET 9 1 1h 1""#,
     ] {
         let error = ask_error(&mut con, line);
         assert!(
@@ -79,17 +76,31 @@ fn a_full_server_refuses_new_keys_and_goes_on_with_those_it_has(server: Server) 
             "{line}: {error}"
         );
     }
+    // Not for an application, but it may not fill the memory either.
+    let take = rl_core::ExactUpdate::Charge {
+        at_us: 1,
+        window_us: 3_600_000_000,
+        units: 1,
+    };
+    let mut load = redis::cmd("RL.LOAD");
+    load.arg("new").arg(99_999_999_999_999_i64);
+    load.arg(rl_core::Update::Exact(take).blob().to_vec());
+    let refused = load.exec(&mut con).unwrap_err();
+    assert!(
+        rl_testkit::error_text(&refused).starts_with("OOM"),
+        "{refused}"
+    );
     for (line, allowed, left) in [
-        ("RL.PEEK s SLIDE 9 1h 1", 1, 6),
-        ("RL.PEEK b BUCKET 9 1 1h 8", 0, 7),
-        ("RL.PEEK new EXACT 9 1h 1", 1, 8),
+        (r#"RL.PEEK s "SLIDE 9 1h 1""#, 1, 6),
+        (r#"RL.PEEK b "BUCKET 9 1 1h 8""#, 0, 7),
+        (r#"RL.PEEK new "EXACT 9 1h 1""#, 1, 8),
         ("RL.SLIDE new 9 1h 1 PEEK", 1, 8),
         ("RL.SLIDE new 9 1h 0", 1, 9),
         ("RL.SLIDE new 9 1h 10", 0, 9),
         ("RL.SLIDE s 9 1h 8", 0, 7),
     ] {
-        let five: Five = ask(&mut con, line);
-        assert_eq!((five.0, five.2), (allowed, left), "{line}");
+        let reply: Reply = ask(&mut con, line);
+        assert_eq!((reply.0, reply.2), (allowed, left), "{line}");
     }
     assert_eq!((server.digest_all(), dirty()), before, "nothing changed");
 
@@ -103,26 +114,26 @@ fn a_full_server_refuses_new_keys_and_goes_on_with_those_it_has(server: Server) 
         ("RL.LEAK l 9 1 1h", 6),
         ("RL.LEASE h 9 1h other", 6),
     ] {
-        let five: Five = ask(&mut con, line);
-        assert_eq!((five.0, five.2), (1, left), "{line}");
+        let reply: Reply = ask(&mut con, line);
+        assert_eq!((reply.0, reply.2), (1, left), "{line}");
     }
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND x 1"), 1);
     assert_eq!(ask::<i64>(&mut con, "RL.RELEASE h holder"), 1);
 
     ask::<()>(&mut con, "CONFIG SET maxmemory 0");
-    let five: Five = ask(&mut con, "RL.SLIDE new 9 1h");
-    assert_eq!((five.0, five.2), (1, 8));
+    let reply: Reply = ask(&mut con, "RL.SLIDE new 9 1h");
+    assert_eq!((reply.0, reply.2), (1, 8));
 }
 
 #[rstest]
-fn a_server_that_evicts_lets_limits_go_and_goes_on(server: Server) {
+fn a_server_that_evicts_may_evict_limits(server: Server) {
     let mut con = server.connect();
     let room = used(&server) + 4_000_000;
     ask::<()>(&mut con, "CONFIG SET maxmemory-policy volatile-ttl");
     ask::<()>(&mut con, &format!("CONFIG SET maxmemory {room}"));
     // No pipelines: their replies would count as memory.
     for n in 0..60_000 {
-        let _: Five = ask(&mut con, &format!("RL.SLIDE k:{n} 9 1h"));
+        let _: Reply = ask(&mut con, &format!("RL.SLIDE k:{n} 9 1h"));
     }
     // Both from one reading: the server evicts between commands.
     let info: String = ask(&mut con, "INFO");
@@ -136,8 +147,8 @@ fn a_server_that_evicts_lets_limits_go_and_goes_on(server: Server) {
     assert!(left > 1_000, "{left}");
     assert_eq!(evicted + left, 60_000, "each either evicted or there");
     assert!(used(&server) < room + 1_000_000);
-    let five: Five = ask(&mut con, "RL.SLIDE fresh 9 1h");
-    assert_eq!(five.2, 8);
+    let reply: Reply = ask(&mut con, "RL.SLIDE fresh 9 1h");
+    assert_eq!(reply.2, 8);
 }
 
 #[rstest]
@@ -145,7 +156,7 @@ fn memory_returns_to_the_start_after_a_million_keys_expire() {
     const KEYS: u64 = 1_000_000;
     const DAY_US: u64 = 86_400_000_000;
     // On a clock of its own, so that none expires before its time, however slow the machine is.
-    let frozen = Frozen::with(&["hz", "100", "active-expire-effort", "10"]);
+    let frozen = FrozenServer::with(&["hz", "100", "active-expire-effort", "10"]);
     let server = &frozen.server;
     let used_when_all_are_gone = || {
         eventually("all keys are gone", || {
@@ -224,7 +235,7 @@ fn states_that_change_their_size_leak_nothing(server: Server) {
 const TWO_GENERATIONS_MS: i64 = ((1 << 31) - 1) * 1000;
 
 #[rstest]
-fn every_key_has_an_end_and_it_fits_the_state(server: Server) {
+fn every_key_has_an_expiry_that_fits_its_state(server: Server) {
     let (mut con, mut random) = (server.connect(), Random(7));
     let pick =
         |random: &mut Random, list: &[&'static str]| list[random.below(list.len() as u64) as usize];
@@ -270,7 +281,7 @@ fn every_key_has_an_end_and_it_fits_the_state(server: Server) {
         pipe.atomic();
         let words: Vec<&str> = call.split(' ').collect();
         pipe.cmd(words[0]).arg(&words[1..]).cmd("PTTL").arg(&key);
-        let (five, left): (Five, i64) = pipe.query(&mut con).unwrap();
+        let (reply, left): (Reply, i64) = pipe.query(&mut con).unwrap();
         assert_ne!(left, -1, "{call} left {key} without an end");
         if random.below(4) == 0 {
             // What is given back leaves an end as well, or no key.
@@ -281,13 +292,13 @@ fn every_key_has_an_end_and_it_fits_the_state(server: Server) {
             let _: i64 = ask(&mut con, &line);
             assert_ne!(ask::<i64>(&mut con, &format!("PTTL {key}")), -1, "{line}");
         }
-        if five.0 == 1 && cost > 0 && option != " PEEK" {
+        if reply.0 == 1 && cost > 0 && option != " PEEK" {
             admitted += 1;
             // It may be over by now, if the window is short; it may not outlive its state for long.
-            assert!(left <= five.4 + 1001, "{call}: {five:?}, PTTL {left}");
+            assert!(left <= reply.4 + 1001, "{call}: {reply:?}, PTTL {left}");
             assert!(
-                left >= five.4.min(TWO_GENERATIONS_MS) - 1000 || left == -2,
-                "{call}: {five:?}, PTTL {left}"
+                left >= reply.4.min(TWO_GENERATIONS_MS) - 1000 || left == -2,
+                "{call}: {reply:?}, PTTL {left}"
             );
         }
     }
@@ -304,12 +315,12 @@ fn grow_log(con: &mut redis::Connection, key: &str, entries: u64) {
     let (seconds, _): (u64, u64) = ask(con, "TIME");
     let mut pipe = Pipeline::new();
     for n in 0..entries {
-        let take = rl_core::exact::Next::Take {
+        let take = rl_core::ExactUpdate::Charge {
             at_us: seconds * 1_000_000 + n * 20_000,
             window_us: 3_600_000_000,
             units: 1,
         };
-        let blob = rl_core::Next::Exact(take).blob().to_vec();
+        let blob = rl_core::Update::Exact(take).blob().to_vec();
         let expire_at_ms = (seconds + 3600) * 1000;
         pipe.cmd("RL.LOAD")
             .arg(key)
@@ -367,6 +378,67 @@ fn large_states_are_freed_in_the_background(
     });
 }
 
+/// What MEMORY USAGE says of a key is what the server uses for it, all of its limits included.
+#[rstest]
+#[case::three("SLIDE 100 1m SLIDE 1000 1h BUCKET 100 1 1h", 1)]
+#[case::precise("SLIDE 100 1h PRECISION 60 FIXED 100 3650d", 1)]
+#[case::log("EXACT 1000000 1h SLIDE 1000000 1h", 40)]
+#[case::many(
+    "SLIDE 9 1m SLIDE 9 2m SLIDE 9 3m SLIDE 9 4m SLIDE 9 5m SLIDE 9 6m SLIDE 9 7m SLIDE 9 8m",
+    1
+)]
+fn memory_usage_counts_every_limit_of_a_key(
+    server: Server,
+    #[case] limits: &str,
+    #[case] calls: usize,
+) {
+    let keys = (4000 / calls).max(1000);
+    let call = |from: &str| {
+        let mut con = server.connect();
+        for n in 0..keys {
+            let mut pipe = Pipeline::new();
+            for _ in 0..calls {
+                pipe.cmd("RL.CHECK").arg(format!("{from}:{n:06}")).arg("p");
+            }
+            pipe.exec(&mut con).unwrap();
+        }
+        // Its buffers are memory too.
+        drop(con);
+        eventually("the connection is gone", || {
+            server.info_number("clients", "connected_clients") == 1
+        });
+    };
+    let _: () = server.run("RL.POLICY", &[&["SET", "p"], &*split_args(limits)].concat());
+    call("warm-up");
+    // Room in the server's tables, which grow by doubling.
+    let fill = "for n = 1, 20000 do redis.call('SET', 'fill:' .. n, '', 'EX', 9999) end";
+    let _: Value = server.run("EVAL", &[fill, "0"]);
+    let settled = || {
+        // Until the server has moved into its larger tables.
+        let mut last = 0;
+        eventually("memory stays as it is", || {
+            std::thread::sleep(Duration::from_millis(200));
+            let now = used(&server);
+            (now - std::mem::replace(&mut last, now)).abs() < 1000
+        });
+        last
+    };
+    let start = settled();
+    call("k");
+    let growth = settled() - start;
+    let mut con = server.connect();
+    let told: i64 = (0..keys)
+        .map(|n| ask::<i64>(&mut con, &format!("MEMORY USAGE k:{n:06} SAMPLES 0")))
+        .sum();
+    // The server leaves out the object around the value and the entry among the expiries; what it keeps of its latest
+    // connections and commands is no key's.
+    let apart = 80 * keys as i64 + 20_000;
+    assert!(
+        (told * 9 / 10 - 20_000..told * 11 / 10 + apart).contains(&growth),
+        "{told} bytes by MEMORY USAGE, {growth} used, {keys} keys"
+    );
+}
+
 #[rstest]
 fn a_log_on_a_busy_key_stays_as_long_as_its_window(server: Server) {
     let mut con = server.connect();
@@ -381,7 +453,7 @@ fn a_log_on_a_busy_key_stays_as_long_as_its_window(server: Server) {
         }
         pipe.exec(&mut con).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(60));
-        let _: Five = ask(&mut con, "RL.EXACT k 1000000 50ms");
+        let _: Reply = ask(&mut con, "RL.EXACT k 1000000 50ms");
         let shown: std::collections::HashMap<String, redis::Value> = ask(&mut con, "RL.INSPECT k");
         redis::from_redis_value::<i64>(shown["entries"].clone()).unwrap()
     };

@@ -1,16 +1,12 @@
 //! What holds for one key in place of its policy: in the key's slot, until its end, at no cost elsewhere.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use redis::{Connection, Value};
+use rl_testkit::{Deadline, MultiReply, Reply, Server, ask, ask_error, eventually, try_ask};
+use rl_testkit::{FrozenServer, NOON_US};
 use rstest::{fixture, rstest};
-use support::clock::{Frozen, NOON_US};
-use support::{Five, Multi, Server, ask, ask_error, eventually, try_ask};
 
 type Six = (i64, i64, i64, i64, i64, i64);
 
@@ -39,7 +35,7 @@ fn shown(con: &mut Connection, key: &str) -> Vec<Shown> {
     all.iter()
         .map(|fields| {
             let names: Vec<String> = fields.iter().step_by(2).map(text).collect();
-            assert_eq!(names, ["policy", "override", "ends_in_ms", "note"]);
+            assert_eq!(names, ["policy", "override", "expires_in_ms", "note"]);
             let left = redis::from_redis_value(fields[5].clone()).unwrap();
             (text(&fields[1]), text(&fields[3]), left, text(&fields[7]))
         })
@@ -84,7 +80,7 @@ fn an_override_is_set_shown_and_deleted(server: Server) {
 }
 
 #[rstest]
-fn it_holds_in_place_of_the_policy(server: Server) {
+fn an_override_replaces_the_policy(server: Server) {
     let mut con = server.connect();
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 4").2, 6);
     ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1");
@@ -117,10 +113,11 @@ fn it_holds_in_place_of_the_policy(server: Server) {
     );
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 1 FORCE").0, 0);
     assert_eq!(server.digest("k"), digest, "nothing is counted");
-    let (allowed, wait, each): Multi = ask(&mut con, "RL.MULTI k POLICY free 1 b SLIDE 5 1h 1");
+    let (allowed, wait, each): MultiReply =
+        ask(&mut con, r#"RL.MULTI k "POLICY free 1" b "SLIDE 5 1h 1""#);
     assert_eq!((allowed, wait, each[0]), (0, -1, (0, 0, 0, -1, 0)));
     assert_eq!(each[1].2, 5);
-    assert_eq!(ask::<Five>(&mut con, "RL.PEEK k POLICY free 1").0, 0);
+    assert_eq!(ask::<Reply>(&mut con, r#"RL.PEEK k "POLICY free 1""#).0, 0);
     assert_eq!(ask::<i64>(&mut con, "RL.OVERRIDE DEL k free"), 1);
     assert_eq!(
         ask::<Six>(&mut con, "RL.CHECK k free 1").2,
@@ -131,8 +128,8 @@ fn it_holds_in_place_of_the_policy(server: Server) {
 }
 
 #[rstest]
-fn it_ends_to_the_millisecond() {
-    let frozen = Frozen::start();
+fn an_override_ends_to_the_millisecond() {
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
@@ -178,7 +175,7 @@ fn it_ends_to_the_millisecond() {
 }
 
 #[rstest]
-fn while_there_are_none_nothing_looks_for_one(server: Server) {
+fn without_overrides_no_call_looks_for_one(server: Server) {
     let mut con = server.connect();
     let lookups = |server: &Server| {
         server.info_number("stats", "keyspace_hits")
@@ -197,7 +194,11 @@ fn while_there_are_none_nothing_looks_for_one(server: Server) {
         "a key that is opened to be written is not counted"
     );
     ok(&mut con, "RL.OVERRIDE SET key7 free BLOCK");
-    assert_eq!(spent(&mut con), 100);
+    assert_eq!(spent(&mut con), 0, "nor is the look for an override");
+    let before = lookups(&server);
+    let reply: Reply = ask(&mut con, r#"RL.PEEK key7 "POLICY free 1""#);
+    assert_eq!(reply.0, 0);
+    assert_eq!(lookups(&server), before);
     assert_eq!(ask::<i64>(&mut con, "DEL rl:override:{key7}"), 1);
     eventually("it is freed", || {
         server.info_number("rl", "rl_overrides") == 0
@@ -220,7 +221,7 @@ fn while_there_are_none_nothing_looks_for_one(server: Server) {
 }
 
 #[rstest]
-fn replicas_and_files_have_them(mut server: Server) {
+fn replicas_and_files_contain_overrides(mut server: Server) {
     let mut con = server.connect();
     let replica = Server::start();
     replica.follow(&server);
@@ -230,9 +231,7 @@ fn replicas_and_files_have_them(mut server: Server) {
     server.wait_for(&replica);
     assert_eq!(server.digest_all(), replica.digest_all());
     assert_eq!(
-        replica
-            .run::<Five>("RL.PEEK", &["k", "POLICY", "free", "0"])
-            .1,
+        replica.run::<Reply>("RL.PEEK", &["k", "POLICY free 0"]).1,
         50
     );
     let (digest, expiry) = (
@@ -262,13 +261,13 @@ fn replicas_and_files_have_them(mut server: Server) {
 
 /// Every single bit of what is stored, flipped: refused, or read as something else that is whole.
 #[rstest]
-fn damaged_ones_are_refused_or_harmless(server: Server) {
+fn corrupt_overrides_are_refused_or_harmless(server: Server) {
     let mut con = server.connect();
     let entry = "free SLIDE 7 1h COST 2 EX 1h NOTE x";
     ok(&mut con, &format!("RL.OVERRIDE SET k {entry}"));
     let words: Vec<&[u8]> = entry.split(' ').map(str::as_bytes).collect();
-    let entry = rl_core::overrides::Entry::parse(&mut words.iter().copied(), 1_700_000_000_000_000);
-    let all = rl_core::overrides::Overrides::default()
+    let entry = rl_core::policy::Override::parse(&mut words.iter().copied(), 1_700_000_000_000_000);
+    let all = rl_core::policy::Overrides::default()
         .with(entry.unwrap(), 0)
         .unwrap();
     let blob = all.blob();
@@ -300,7 +299,13 @@ fn nonsense_is_refused(server: Server) {
         ("RL.OVERRIDE NOPE k", "ERR unknown subcommand"),
         ("RL.OVERRIDE SET k free", "ERR wrong number of arguments"),
         ("RL.OVERRIDE SET k free MAYBE", "ERR expected limits, SCALE"),
-        ("RL.OVERRIDE SET k free BLOCK EX", "ERR expected limits"),
+        ("RL.OVERRIDE SET k free BLOCK EX", "ERR EX must be"),
+        ("RL.OVERRIDE SET k free BLOCK NOTE", "ERR note must be"),
+        ("RL.OVERRIDE SET k free SCALE 2", "ERR num and den"),
+        (
+            "RL.OVERRIDE SET k free BUCKET 5 1",
+            "ERR incomplete limit: the period is missing",
+        ),
         ("RL.OVERRIDE SET k free BLOCK EX 0", "ERR EX must be"),
         (
             "RL.OVERRIDE SET k free BLOCK EX 99999999d",
@@ -309,9 +314,9 @@ fn nonsense_is_refused(server: Server) {
         ("RL.OVERRIDE SET k free SCALE 1000001 1", "ERR num and den"),
         (
             "RL.OVERRIDE SET k free LEASE 1 1 x",
-            "ERR a policy cannot have a LEASE",
+            "ERR a policy cannot contain a LEASE",
         ),
-        ("RL.OVERRIDE SET k none BLOCK", "ERR no such policy"),
+        ("RL.OVERRIDE SET k none BLOCK", "ERR no such policy 'none'"),
         ("RL.OVERRIDE SET a} free BLOCK", "ERR an empty key"),
         ("RL.OVERRIDE GET", "ERR wrong number of arguments"),
         ("RL.OVERRIDE GET k x", "ERR wrong number of arguments"),
@@ -365,18 +370,27 @@ impl Drop for Stop<'_> {
 /// Calls without pause, and follows the server's redirections; how many calls were admitted.
 fn call_on(mut here: Connection, mut there: Connection, stop: &AtomicBool) -> i64 {
     let mut admitted = 0;
+    let deadline = Deadline::start();
     while !stop.load(Relaxed) {
+        deadline.check("the callers are stopped");
         let six = match try_ask::<Six>(&mut here, "RL.CHECK {u}load q") {
             Ok(six) => six,
             Err(error) => {
                 assert!(
-                    matches!(error.code(), Some("ASK" | "MOVED")),
+                    matches!(error.code(), Some("ASK" | "MOVED" | "TRYAGAIN")),
                     "only redirections: {error}"
                 );
                 if error.code() == Some("ASK") {
                     ok(&mut there, "ASKING");
                 }
-                ask(&mut there, "RL.CHECK {u}load q")
+                match try_ask(&mut there, "RL.CHECK {u}load q") {
+                    Ok(six) => six,
+                    // Until the slot has moved.
+                    Err(error) => {
+                        assert_eq!(error.code(), Some("TRYAGAIN"), "{error}");
+                        continue;
+                    }
+                }
             }
         };
         assert_eq!(six.0, 1);
@@ -388,7 +402,7 @@ fn call_on(mut here: Connection, mut there: Connection, stop: &AtomicBool) -> i6
 /// A slot moves from one node to the other, key by key, while its limit is checked: no call is lost or
 /// counted twice, and the override holds on both sides.
 #[rstest]
-fn slots_migrate_with_them_under_load() {
+fn overrides_migrate_with_their_slot_under_load() {
     let (from, to) = (node(), node());
     let _: () = from.run("CLUSTER", &["MEET", "127.0.0.1", &to.port().to_string()]);
     let slot = from.run::<i64>("CLUSTER", &["KEYSLOT", "{u}k"]).to_string();

@@ -1,17 +1,15 @@
 //! Limits by name: a change holds for the next call, keeps usage, and goes wherever the data goes.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use redis::{Connection, Value};
+use rl_testkit::{
+    Deadline, MultiReply, Random, Reply, Server, TempDir, ask, ask_error, eventually, try_ask,
+};
+use rl_testkit::{FrozenServer, NOON_US};
 use rstest::{fixture, rstest};
-use support::clock::{Frozen, NOON_US};
-use support::{Five, Multi, Random, Server, ask, ask_error, eventually, try_ask};
 
 /// The five integers and the index of the deciding limit.
 type Six = (i64, i64, i64, i64, i64, i64);
@@ -77,7 +75,7 @@ fn a_policy_is_set_shown_listed_and_deleted(server: Server) {
     );
     let error = refused.unwrap_err().to_string();
     assert!(
-        error.contains("policy d: limit must be an integer"),
+        error.contains("policy \"d\": limit \"FIXED x 1d\": limit must be an integer"),
         "{error}"
     );
     assert_eq!(
@@ -96,11 +94,15 @@ fn an_unknown_policy_counts_nothing(server: Server) {
     for line in [
         "RL.CHECK k none",
         "RL.CHECK k none 5 FORCE",
-        "RL.PEEK k POLICY none 1",
-        "RL.MULTI a SLIDE 5 1h 1 k POLICY none 1",
+        r#"RL.PEEK k "POLICY none 1""#,
+        r#"RL.MULTI a "SLIDE 5 1h 1" k "POLICY none 1""#,
         "RL.OVERRIDE SET k none BLOCK",
     ] {
-        assert_eq!(ask_error(&mut con, line), "ERR no such policy", "{line}");
+        assert_eq!(
+            ask_error(&mut con, line),
+            "ERR no such policy 'none'",
+            "{line}"
+        );
     }
     assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
     assert_eq!(
@@ -117,7 +119,7 @@ fn a_policy_of_one_limit_is_that_limit(server: Server) {
     assert_eq!((six.0, six.1, six.2, six.3, six.5), (1, 5, 3, 0, 0));
     assert_eq!(ask::<String>(&mut con, "TYPE k"), "rl-slide-");
     // The same key by the inline command, and by the policy again.
-    assert_eq!(ask::<Five>(&mut con, "RL.SLIDE k 5 1h").2, 2);
+    assert_eq!(ask::<Reply>(&mut con, "RL.SLIDE k 5 1h").2, 2);
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 9 PEEK").3, -1);
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 2").2, 0);
     let denied: Six = ask(&mut con, "RL.CHECK k free");
@@ -163,7 +165,7 @@ fn several_limits_are_one_key_and_all_must_allow(server: Server) {
     ok(&mut con, "SET text x");
     let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
     assert_eq!(ask_error(&mut con, "RL.CHECK text pro"), wrong);
-    let _: Five = ask(&mut con, "RL.LEASE lease 5 1h me");
+    let _: Reply = ask(&mut con, "RL.LEASE lease 5 1h me");
     assert!(
         ask_error(&mut con, "RL.CHECK lease pro")
             .contains("holds a LEASE limit and the call is for POLICY")
@@ -175,7 +177,7 @@ fn several_limits_are_one_key_and_all_must_allow(server: Server) {
 }
 
 #[rstest]
-fn a_refund_is_for_limits_whose_cost_the_call_brings(server: Server) {
+fn a_refund_applies_to_limits_without_a_fixed_cost(server: Server) {
     let mut con = server.connect();
     ok(
         &mut con,
@@ -227,7 +229,7 @@ fn usage_is_kept_when_a_policy_changes(server: Server) {
     ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 13);
     assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-slide-");
-    assert_eq!(ask::<Five>(&mut con, "RL.SLIDE a 20 1h 0").2, 13);
+    assert_eq!(ask::<Reply>(&mut con, "RL.SLIDE a 20 1h 0").2, 13);
     assert!(ask::<i64>(&mut con, "PTTL a") > 0);
     // A denial does not even convert.
     ok(&mut con, "RL.POLICY SET p SLIDE 2 1h SLIDE 1 1d");
@@ -245,10 +247,72 @@ fn usage_is_kept_when_a_policy_changes(server: Server) {
     assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-exact-");
 }
 
+#[rstest]
+fn a_full_refund_of_a_policy_with_a_log_deletes_the_key(server: Server) {
+    let mut con = server.connect();
+    let mut expect = |line: &str, expected: i64| {
+        assert_eq!(ask::<i64>(&mut con, line), expected, "{line}");
+    };
+    let replica = Server::start();
+    replica.follow(&server);
+    let mut other = server.connect();
+    for limits in [
+        "EXACT 10 1h SLIDE 10 1h",
+        "SLIDE 10 1h EXACT 10 1h",
+        "EXACT 10 1h EXACT 10 1d BUCKET 10 1 1h",
+    ] {
+        ok(&mut other, &format!("RL.POLICY SET p {limits}"));
+        assert_eq!(ask::<Six>(&mut other, "RL.CHECK a p 4").2, 6, "{limits}");
+        expect("RL.REFUND a 3", 3);
+        assert_eq!(ask::<Six>(&mut other, "RL.CHECK a p 0").2, 9, "{limits}");
+        expect("RL.REFUND a 9", 1);
+        expect("EXISTS a", 0);
+        expect("RL.REFUND a 1", 0);
+        server.wait_for(&replica);
+        assert_eq!(replica.run::<i64>("EXISTS", &["a"]), 0, "{limits}");
+    }
+    // A call that was counted stays counted, though its units are given back.
+    ok(&mut other, "RL.POLICY SET p EXACT 10 1h SLIDE 10 1h COST 1");
+    assert_eq!(ask::<Six>(&mut other, "RL.CHECK b p 4").2, 6);
+    expect("RL.REFUND b 9", 4);
+    expect("EXISTS b", 1);
+    assert_eq!(ask::<Six>(&mut other, "RL.CHECK b p 0").2, 9);
+    assert_eq!(ask::<Six>(&mut other, "RL.CHECK b p 10").2, 0);
+    server.wait_for(&replica);
+    assert_eq!(replica.digest("b"), server.digest("b"));
+}
+
+/// Usage under a log that a policy no longer has in that place still decides, and a denial leaves it alone.
+#[rstest]
+fn a_denial_after_a_change_uses_the_log_where_it_is(server: Server) {
+    let mut con = server.connect();
+    ok(&mut con, "RL.POLICY SET p EXACT 5 1h");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 5").2, 0);
+    for limits in [
+        "EXACT 5 1h SLIDE 9 1h",
+        "BUCKET 9 1 1h EXACT 5 1h",
+        "EXACT 3 1h EXACT 9 1d",
+    ] {
+        ok(&mut con, &format!("RL.POLICY SET p {limits}"));
+        let digest = server.digest("a");
+        let denied: Six = ask(&mut con, "RL.CHECK a p 1");
+        assert_eq!(denied.0, 0, "{limits}");
+        assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1 PEEK").0, 0);
+        assert_eq!(server.digest("a"), digest, "{limits}");
+    }
+    // An allowed call converts; the log is all there.
+    ok(&mut con, "RL.POLICY SET p EXACT 7 1h SLIDE 9 1h");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 1);
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 4 FORCE").0, 1);
+    ok(&mut con, "RL.POLICY SET p EXACT 7 1h");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").0, 0);
+    assert_eq!(ask::<i64>(&mut con, "RL.REFUND a 99"), 10);
+}
+
 /// A policy of k limits on one key decides like RL.MULTI on k keys, at every moment.
 #[rstest]
 fn a_policy_decides_like_as_many_keys() {
-    let frozen = Frozen::start();
+    let frozen = FrozenServer::start();
     if frozen.cannot_be_tested() {
         return;
     }
@@ -275,9 +339,16 @@ fn a_policy_decides_like_as_many_keys() {
             let cost = random.below(5);
             let option = [" FORCE", " PEEK", "", "", "", ""][random.below(6) as usize];
             let each = limits.iter().enumerate();
-            let each = each.map(|(n, limit)| format!(" {round}:{n} {limit} {cost}"));
-            let multi = format!("RL.MULTI{}{option}", each.collect::<String>());
-            let (allowed, retry_ms, answers): Multi = ask(&mut con, &multi);
+            let each = each.map(|(n, limit)| {
+                let option = if n == 0 && !option.is_empty() {
+                    format!("{} ", option.trim_start())
+                } else {
+                    String::new()
+                };
+                format!(" {round}:{n} \"{option}{limit} {cost}\"")
+            });
+            let multi = format!("RL.MULTI{}", each.collect::<String>());
+            let (allowed, retry_ms, answers): MultiReply = ask(&mut con, &multi);
             let six: Six = ask(&mut con, &format!("RL.CHECK {round} p {cost}{option}"));
             let what = format!("{limits:?} {cost}{option}");
             assert_eq!(six.0, allowed, "{what}");
@@ -286,7 +357,7 @@ fn a_policy_decides_like_as_many_keys() {
             if allowed == 1 {
                 assert_eq!(
                     six.2,
-                    answers.iter().map(|five| five.2).min().unwrap(),
+                    answers.iter().map(|reply| reply.2).min().unwrap(),
                     "{what}"
                 );
             } else {
@@ -311,7 +382,9 @@ fn no_call_sees_half_of_a_change(server: Server) {
                 scope.spawn(move || {
                     let mut con = server.connect();
                     let (mut calls, mut pairs) = (0, std::collections::HashSet::new());
+                    let deadline = Deadline::start();
                     while !stop.load(Relaxed) {
+                        deadline.check("the changes end");
                         let six: Six = ask(&mut con, &format!("RL.CHECK k{n} p"));
                         let shown: Vec<Value> = ask(&mut con, "RL.POLICY GET p");
                         let Value::Array(limits) = &shown[3] else {
@@ -378,12 +451,14 @@ fn a_shadow_is_counted_and_never_enforced(server: Server) {
     );
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK k dry 1").2, 0);
     // The word before a spec does the same for one limit of a call.
-    let call = "RL.MULTI a SLIDE 2 1h 1 b SHADOW SLIDE 1 1h 1 c POLICY dry 1";
-    let left = |(allowed, wait, each): Multi| {
+    let call = r#"RL.MULTI a "SLIDE 2 1h 1" b "SHADOW SLIDE 1 1h 1" c "POLICY dry 1""#;
+    let left = |(allowed, wait, each): MultiReply| {
         (
             allowed,
             wait,
-            each.iter().map(|five| (five.0, five.2)).collect::<Vec<_>>(),
+            each.iter()
+                .map(|reply| (reply.0, reply.2))
+                .collect::<Vec<_>>(),
         )
     };
     assert_eq!(
@@ -397,24 +472,30 @@ fn a_shadow_is_counted_and_never_enforced(server: Server) {
     // A limit that is enforced denies: nothing is spent, shadow or not.
     let (allowed, _, each) = left(ask(&mut con, call));
     assert_eq!((allowed, each), (0, vec![(0, 0), (1, 0), (1, 1)]));
-    let five: Five = ask(&mut con, "RL.PEEK b SHADOW SLIDE 1 1h 1");
-    assert_eq!((five.0, five.2, five.3), (1, 0, 0));
-    assert_eq!(ask::<Five>(&mut con, "RL.PEEK b SLIDE 1 1h 1").0, 0);
+    let reply: Reply = ask(&mut con, r#"RL.PEEK b "SHADOW SLIDE 1 1h 1""#);
+    assert_eq!((reply.0, reply.2, reply.3), (1, 0, 0));
+    assert_eq!(ask::<Reply>(&mut con, r#"RL.PEEK b "SLIDE 1 1h 1""#).0, 0);
 }
 
 #[rstest]
 fn a_policy_is_one_limit_of_several(server: Server) {
     let mut con = server.connect();
     ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 8 1d");
-    let (allowed, _, each): Multi = ask(&mut con, "RL.MULTI {u}a POLICY p 3 {u}b SLIDE 9 1h 1");
+    let (allowed, _, each): MultiReply = ask(
+        &mut con,
+        r#"RL.MULTI {u}a "POLICY p 3" {u}b "SLIDE 9 1h 1""#,
+    );
     assert_eq!((allowed, each[0].2, each[1].2), (1, 2, 8));
-    let (allowed, _, each): Multi = ask(&mut con, "RL.MULTI {u}a POLICY p 3 {u}b SLIDE 9 1h 1");
+    let (allowed, _, each): MultiReply = ask(
+        &mut con,
+        r#"RL.MULTI {u}a "POLICY p 3" {u}b "SLIDE 9 1h 1""#,
+    );
     assert_eq!((allowed, each[0].0, each[0].2, each[1].2), (0, 0, 2, 8));
-    assert_eq!(ask::<Five>(&mut con, "RL.PEEK {u}a POLICY p 2").2, 0);
+    assert_eq!(ask::<Reply>(&mut con, r#"RL.PEEK {u}a "POLICY p 2""#).2, 0);
     assert_eq!(
         ask::<Vec<String>>(
             &mut con,
-            "COMMAND GETKEYS RL.MULTI a SHADOW POLICY p 1 b POLICY x 2 c SLIDE 1 1 1"
+            r#"COMMAND GETKEYS RL.MULTI a "SHADOW POLICY p 1" b "POLICY x 2" c "SLIDE 1 1 1""#
         ),
         ["a", "b", "c"]
     );
@@ -463,7 +544,7 @@ fn assert_filled(server: &Server, dump: &str) {
 }
 
 #[rstest]
-fn a_restart_from_an_rdb_gives_policies_back() {
+fn a_restart_from_an_rdb_restores_policies() {
     let mut server = Server::with(&["dbfilename", "kept.rdb"]);
     fill(&server);
     let (dump, digest) = (
@@ -481,7 +562,7 @@ fn a_restart_from_an_rdb_gives_policies_back() {
 #[rstest]
 #[case::with_preamble("yes")]
 #[case::without_preamble("no")]
-fn a_restart_from_an_aof_gives_policies_back(#[case] preamble: &str) {
+fn a_restart_from_an_aof_restores_policies(#[case] preamble: &str) {
     let mut server = Server::with(&["appendonly", "yes", "aof-use-rdb-preamble", preamble]);
     fill(&server);
     let (dump, digest) = (
@@ -520,7 +601,7 @@ fn a_restart_from_an_aof_gives_policies_back(#[case] preamble: &str) {
 }
 
 #[rstest]
-fn an_aof_that_begins_while_policies_are_there_has_them() {
+fn an_aof_that_is_switched_on_contains_the_existing_policies() {
     let mut server = Server::with(&["aof-use-rdb-preamble", "no"]);
     fill(&server);
     let dump: String = server.run("RL.POLICY", &["DUMP"]);
@@ -529,7 +610,7 @@ fn an_aof_that_begins_while_policies_are_there_has_them() {
         server.info("persistence", "aof_rewrite_in_progress") == "0"
             && server.info("persistence", "aof_rewrite_scheduled") == "0"
     });
-    server.config(&["appendonly", "yes"]);
+    server.add_config(&["appendonly", "yes"]);
     server.shutdown("NOSAVE");
     server.start_again();
     assert_filled(&server, &dump);
@@ -577,14 +658,14 @@ fn replicas_have_the_policies_of_their_primary(#[case] config: &[&str]) {
 
 fn assert_filled_replica(replica: &Server, dump: &str) {
     assert_eq!(replica.run::<String>("RL.POLICY", &["DUMP"]), dump);
-    let peek: Five = replica.run("RL.PEEK", &["c", "POLICY", "three", "0"]);
+    let peek: Reply = replica.run("RL.PEEK", &["c", "POLICY three 0"]);
     assert_eq!(peek.2, 94);
-    let scaled: Five = replica.run("RL.PEEK", &["k", "POLICY", "three", "0"]);
+    let scaled: Reply = replica.run("RL.PEEK", &["k", "POLICY three 0"]);
     assert_eq!(scaled.1, 500);
 }
 
 #[rstest]
-fn an_aof_rewritten_under_a_pause_harms_nothing() {
+fn an_aof_rewritten_during_a_pause_loses_nothing() {
     let mut server = Server::with(&["appendonly", "yes", "aof-use-rdb-preamble", "no"]);
     let replica = Server::start();
     replica.follow(&server);
@@ -647,7 +728,7 @@ fn a_rewrite_sends_policies_and_not_the_command_that_began_it() {
 }
 
 #[rstest]
-fn calls_and_the_units_that_they_bring_are_not_taken_for_each_other(server: Server) {
+fn fixed_costs_and_the_costs_of_calls_are_not_confused(server: Server) {
     let mut con = server.connect();
     let mut six = |line: &str| ask::<Six>(&mut con, line);
     let set = |con: &mut Connection, limits: &str| ok(con, &format!("RL.POLICY SET llm {limits}"));
@@ -683,26 +764,30 @@ fn two_policies_on_one_key_are_noticed(server: Server) {
         let _: Six = ask(&mut con, "RL.CHECK k login");
         let _: Six = ask(&mut con, "RL.CHECK k search");
     }
-    assert_eq!(server.info_number("rl", "rl_begun_anew"), 5);
+    assert_eq!(server.info_number("rl", "rl_policy_state_resets"), 5);
+    // What only asks changes nothing.
+    let _: Six = ask(&mut con, "RL.CHECK k login 1 PEEK");
+    let _: Six = ask(&mut con, "RL.CHECK k login 0");
+    let _: Reply = ask(&mut con, r#"RL.PEEK k "POLICY login 1""#);
+    assert_eq!(server.info_number("rl", "rl_policy_state_resets"), 5);
 }
 
 #[rstest]
-fn that_there_are_no_policies_is_remembered_too() {
-    let folder = std::env::temp_dir().join(format!("rl-no-policies-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("policies.json");
+fn having_no_policies_is_restored_too() {
+    let folder = TempDir::new();
+    let file = folder.root().join("policies.json");
     fs::write(&file, r#"{"policies":{"free":{"limits":["SLIDE 5 1h"]}}}"#).unwrap();
-    let module = support::module().to_str().unwrap();
-    let with_file = folder.join("module.conf");
+    let module = rl_testkit::module().to_str().unwrap();
+    let with_file = folder.root().join("module.conf");
     let line = format!("loadmodule {module} policies {}\n", file.display());
     fs::write(&with_file, line).unwrap();
-    let bare = folder.join("bare.conf");
+    let bare = folder.root().join("bare.conf");
     fs::write(&bare, format!("loadmodule {module}\n")).unwrap();
 
     // A file is for data that has never heard of policies.
-    let mut config = support::basics();
+    let mut config = rl_testkit::base_config();
     config.extend(["include", bare.to_str().unwrap()]);
-    let mut server = Server::start_bare(&config, &[]);
+    let mut server = Server::without_module(&config);
     let _: () = server.run("SET", &["k", "v"]);
     server.shutdown("SAVE");
     fs::copy(&with_file, &bare).unwrap();
@@ -717,15 +802,14 @@ fn that_there_are_no_policies_is_remembered_too() {
     server.start_again();
     assert_eq!(server.run::<String>("GET", &["k"]), "v");
     assert!(names(&server).is_empty());
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[rstest]
-fn a_group_within_a_group_is_refused(server: Server) {
-    // Version 2, an empty head, one member, no fixed cost, the member's bytes; and so on inwards.
+fn a_policy_state_within_another_is_refused(server: Server) {
+    // The version, the head of a policy's state, one member, no fixed cost, the member's bytes; and so on inwards.
     let mut blob = Vec::new();
     for _ in 0..20_000 {
-        let mut outer = vec![2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+        let mut outer = vec![1, 0, 0, 0, 0, 0, 0, 0x50, 0xf0, 1, 0];
         let mut len = blob.len();
         while len >= 128 {
             outer.push(len as u8 | 128);
@@ -747,19 +831,18 @@ fn a_group_within_a_group_is_refused(server: Server) {
 }
 
 #[rstest]
-fn the_servers_file_is_what_it_begins_with() {
-    let folder = std::env::temp_dir().join(format!("rl-policies-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
-    let file = folder.join("policies.json");
+fn a_server_starts_with_the_policies_of_its_file() {
+    let folder = TempDir::new();
+    let file = folder.root().join("policies.json");
     fs::write(&file, r#"{"policies":{"free":{"limits":["SLIDE 5 1h"]}}}"#).unwrap();
-    let module = support::module().to_str().unwrap();
-    let include = folder.join("module.conf");
+    let module = rl_testkit::module().to_str().unwrap();
+    let include = folder.root().join("module.conf");
     let line = format!("loadmodule {module} policies {}\n", file.display());
     fs::write(&include, line).unwrap();
-    let mut config = support::basics();
+    let mut config = rl_testkit::base_config();
     config.extend(["appendonly", "yes", "aof-use-rdb-preamble", "no"]);
     config.extend(["include", include.to_str().unwrap()]);
-    let mut server = Server::start_bare(&config, &[]);
+    let mut server = Server::without_module(&config);
     assert_eq!(names(&server), ["free"]);
     ok(&mut server.connect(), "RL.POLICY SET mine SLIDE 1 1");
     server.shutdown("NOSAVE");
@@ -779,11 +862,11 @@ fn the_servers_file_is_what_it_begins_with() {
         r#"{"policies":{"free":{"limits":["SLIDE 5 oops"]}}}"#,
     )
     .unwrap();
-    let bare = Server::start_bare(&support::basics(), &[]);
+    let bare = Server::without_module(&rl_testkit::base_config());
     for (file, why) in [
         (
             file.to_str().unwrap(),
-            "policy free: window must be a duration",
+            "policy \"free\": limit \"SLIDE 5 oops\": window must be a duration",
         ),
         ("/no/such/file", "No such file"),
     ] {
@@ -797,7 +880,6 @@ fn the_servers_file_is_what_it_begins_with() {
         bare.try_run::<Value>("MODULE", &["LOAD", module, "policies"])
             .is_err()
     );
-    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[rstest]
@@ -810,7 +892,19 @@ fn nonsense_is_refused_and_changes_nothing(server: Server) {
     for (line, error) in [
         ("RL.POLICY NOPE", "ERR unknown subcommand"),
         ("RL.POLICY SET p", "ERR wrong number of arguments"),
-        ("RL.POLICY SET p SLIDE", "ERR incomplete limit"),
+        (
+            "RL.POLICY SET p SLIDE",
+            "ERR incomplete limit: the limit is missing",
+        ),
+        (
+            "RL.POLICY SET p SLIDE 5",
+            "ERR incomplete limit: the window is missing",
+        ),
+        (
+            "RL.POLICY SET p SLIDE 5 1m 2",
+            "ERR a policy's limit takes no cost",
+        ),
+        ("RL.POLICY SET p SLIDE 5 1m NOTE", "ERR note must be"),
         ("RL.POLICY GET", "ERR wrong number of arguments"),
         ("RL.POLICY LIST a b", "ERR wrong number of arguments"),
         ("RL.POLICY DUMP x", "ERR wrong number of arguments"),
@@ -830,7 +924,7 @@ fn nonsense_is_refused_and_changes_nothing(server: Server) {
         ),
         (
             "RL.POLICY SET p LEASE 1 1 x",
-            "ERR a policy cannot have a LEASE",
+            "ERR a policy cannot contain a LEASE",
         ),
         (
             "RL.POLICY SET p SLIDE 9007199254740992 1",
@@ -887,14 +981,15 @@ fn a_server_keeps_ten_thousand_policies_at_most(server: Server) {
 }
 
 #[rstest]
-fn a_full_server_checks_on_and_takes_no_new_policies(server: Server) {
+fn a_server_with_full_memory_keeps_checking_and_refuses_new_policies(server: Server) {
     let mut con = server.connect();
     ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 9 1d");
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK old p").0, 1);
     ok(&mut con, "CONFIG SET maxmemory 1");
     assert!(ask_error(&mut con, "RL.POLICY SET q SLIDE 5 1h").starts_with("OOM"));
     assert!(load(&mut con, r#"{"policies":{}}"#).is_err());
-    assert!(ask_error(&mut con, "RL.OVERRIDE SET old p BLOCK").starts_with("OOM"));
+    ok(&mut con, "RL.OVERRIDE SET blocked p BLOCK");
+    assert_eq!(ask::<Six>(&mut con, "RL.CHECK blocked p").0, 0);
     assert!(ask_error(&mut con, "RL.CHECK new p").starts_with("OOM"));
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK old p").0, 1);
     assert_eq!(ask::<i64>(&mut con, "RL.POLICY DEL p"), 1);
@@ -924,11 +1019,11 @@ fn a_key_of_three_limits_takes_less_than_half_of_three_keys(server: Server) {
         }
     };
     fill("RL.CHECK warm p");
-    ok(&mut con, "FLUSHALL");
+    ok(&mut con, "FLUSHALL SYNC");
     let before = used(&server);
     fill("RL.CHECK p p");
     let one = used(&server) - before;
-    ok(&mut con, "FLUSHALL");
+    ok(&mut con, "FLUSHALL SYNC");
     let before = used(&server);
     fill("RL.SLIDE a 100 1m");
     fill("RL.SLIDE b 1000 1h");
@@ -953,7 +1048,7 @@ fn map(fields: &[Value]) -> std::collections::HashMap<String, String> {
 }
 
 #[rstest]
-fn what_policies_answer_can_be_seen(server: Server) {
+fn policies_have_statistics(server: Server) {
     let mut con = server.connect();
     ok(&mut con, "RL.POLICY SET p SLIDE 2 1h COST 1 SLIDE 100 1h");
     ok(&mut con, "RL.POLICY SET dry SLIDE 1 1h SHADOW");
@@ -982,7 +1077,10 @@ fn what_policies_answer_can_be_seen(server: Server) {
     assert_eq!(counted(&mut con, "RL.STATS p"), [3, 2, 0, 1]);
     assert_eq!(counted(&mut con, "RL.STATS dry"), [2, 0, 1, 0]);
     assert_eq!(counted(&mut con, "RL.STATS"), [5, 2, 1, 1]);
-    assert_eq!(ask_error(&mut con, "RL.STATS none"), "ERR no such policy");
+    assert_eq!(
+        ask_error(&mut con, "RL.STATS none"),
+        "ERR no such policy 'none'"
+    );
     // Usage goes on when the policy changes, and so do its counts.
     ok(&mut con, "RL.POLICY SET p SLIDE 3 1h");
     assert_eq!(counted(&mut con, "RL.STATS p"), [3, 2, 0, 1]);
@@ -1009,9 +1107,9 @@ fn what_policies_answer_can_be_seen(server: Server) {
         ["k", "p", "SLIDE 2 1h COST 1", "0", "1", "2", "0"]
     );
     // Several limits at once: each answer counts for its policy.
-    let (allowed, _, _): Multi = ask(
+    let (allowed, _, _): MultiReply = ask(
         &mut con,
-        "RL.MULTI x POLICY dry 1 y POLICY dry 1 z SLIDE 0 1h 1",
+        r#"RL.MULTI x "POLICY dry 1" y "POLICY dry 1" z "SLIDE 0 1h 1""#,
     );
     assert_eq!(allowed, 0);
     assert_eq!(
@@ -1019,7 +1117,7 @@ fn what_policies_answer_can_be_seen(server: Server) {
         [2, 0, 1, 0],
         "nothing was decided by them"
     );
-    let _: Multi = ask(&mut con, "RL.MULTI x POLICY dry 1 d POLICY dry 1");
+    let _: MultiReply = ask(&mut con, r#"RL.MULTI x "POLICY dry 1" d "POLICY dry 1""#);
     assert_eq!(counted(&mut con, "RL.STATS dry"), [4, 0, 2, 0]);
 }
 
@@ -1027,12 +1125,12 @@ fn what_policies_answer_can_be_seen(server: Server) {
 fn start_from(folder: &std::path::Path) -> (bool, String) {
     let log = folder.join("log");
     let _ = fs::remove_file(&log);
-    let mut child = std::process::Command::new(support::server_binary())
+    let mut child = std::process::Command::new(rl_testkit::server_binary())
         .args(["--port", "0", "--unixsocket", "socket"])
         .args(["--save", "", "--logfile", "log", "--dir"])
         .arg(folder)
         .arg("--loadmodule")
-        .arg(support::module())
+        .arg(rl_testkit::module())
         .spawn()
         .unwrap();
     let mut text = String::new();
@@ -1052,7 +1150,7 @@ fn start_from(folder: &std::path::Path) -> (bool, String) {
 /// Bits of the policies' part of a file, flipped one at a time: the file is refused in order, or has
 /// other policies.
 #[rstest]
-fn damaged_policies_in_an_rdb_are_refused_or_harmless() {
+fn corrupt_policies_in_an_rdb_are_refused_or_harmless() {
     let server = Server::with(&["rdbchecksum", "no", "rdbcompression", "no"]);
     ok(
         &mut server.connect(),
@@ -1065,15 +1163,14 @@ fn damaged_policies_in_an_rdb_are_refused_or_harmless() {
         .windows(json.len())
         .position(|part| part == json.as_bytes())
         .unwrap();
-    let folder = std::env::temp_dir().join(format!("rl-damage-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = TempDir::new();
     let (mut refused, mut taken) = (0, 0);
     let ahead = 16; // the part's head: type, version, length
     for bit in (0..8 * (ahead + json.len() + 1)).step_by(19) {
         let mut damaged = saved.clone();
         damaged[start - ahead + bit / 8] ^= 1 << (bit % 8);
-        fs::write(folder.join("dump.rdb"), damaged).unwrap();
-        let (up, log) = start_from(&folder);
+        fs::write(folder.path("dump.rdb"), damaged).unwrap();
+        let (up, log) = start_from(folder.root());
         assert!(!log.contains("BUG REPORT"), "bit {bit}: {log}");
         if up {
             taken += 1;
@@ -1081,9 +1178,8 @@ fn damaged_policies_in_an_rdb_are_refused_or_harmless() {
             refused += 1;
         }
     }
-    fs::write(folder.join("dump.rdb"), &saved).unwrap();
-    assert!(start_from(&folder).0);
+    fs::write(folder.path("dump.rdb"), &saved).unwrap();
+    assert!(start_from(folder.root()).0);
     println!("{refused} refused, {taken} taken");
     assert!(refused > 0, "{taken} taken");
-    fs::remove_dir_all(&folder).unwrap();
 }

@@ -1,15 +1,11 @@
 //! RESP2 and RESP3 carry the same replies, and pipelines keep them in order.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use redis::{Connection, Pipeline, Value};
+use rl_testkit::{Server, ask, ask_error, has_directive};
 use rstest::{fixture, rstest};
-use support::{Server, ask, ask_error, knows};
 
 #[fixture]
 fn server() -> Server {
@@ -30,7 +26,7 @@ fn connections(server: &Server) -> [(&'static str, Connection); 2] {
 }
 
 #[rstest]
-fn both_protocols_answer_integers_in_arrays(server: Server) {
+fn both_protocols_reply_integers_in_arrays(server: Server) {
     for (protocol, mut con) in connections(&server) {
         ask::<()>(&mut con, "FLUSHALL");
         let mut expect = |line: &str, expected: Value| {
@@ -41,9 +37,12 @@ fn both_protocols_answer_integers_in_arrays(server: Server) {
         expect("RL.SLIDE t 10 60 4 PEEK", array([1, 10, 6, 0, 120_000]));
         expect("RL.SLIDE t 10 60 12 FORCE", array([1, 10, 0, 0, 120_000]));
         expect("RL.BUCKET b 10 10 60 3", array([1, 10, 7, 0, 18_000]));
-        expect("RL.PEEK new BUCKET 9 1 1 9", array([1, 9, 0, 0, 9_000]));
         expect(
-            "RL.MULTI m SLIDE 10 60 1 n BUCKET 5 5 60 6",
+            r#"RL.PEEK new "BUCKET 9 1 1 9""#,
+            array([1, 9, 0, 0, 9_000]),
+        );
+        expect(
+            r#"RL.MULTI m "SLIDE 10 60 1" n "BUCKET 5 5 60 6""#,
             Value::Array(vec![
                 Value::Int(0),
                 Value::Int(-1),
@@ -51,7 +50,7 @@ fn both_protocols_answer_integers_in_arrays(server: Server) {
             ]),
         );
         expect(
-            "RL.MULTI m SLIDE 10 60 1",
+            r#"RL.MULTI m "SLIDE 10 60 1""#,
             Value::Array(vec![
                 Value::Int(1),
                 Value::Int(0),
@@ -74,7 +73,7 @@ fn both_protocols_answer_integers_in_arrays(server: Server) {
         expect("RL.INSPECT h", Value::Nil);
         assert_eq!(
             ask_error(&mut con, "RL.SLIDE s 10 0"),
-            "ERR window must be a duration between 1ms and 3650d",
+            "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)",
             "{protocol}"
         );
     }
@@ -127,7 +126,7 @@ fn text(text: &str) -> Value {
 fn pairs(protocol: &str, value: Value) -> Vec<(Value, Value)> {
     match value {
         Value::Map(pairs) if protocol == "RESP3" => pairs,
-        Value::Array(row) if protocol == "RESP2" || !knows("enable-module-command") => row
+        Value::Array(row) if protocol == "RESP2" || !has_directive("enable-module-command") => row
             .chunks(2)
             .map(|pair| (pair[0].clone(), pair[1].clone()))
             .collect(),
@@ -142,7 +141,7 @@ fn the_bytes_on_the_wire_are_the_same(server: Server) {
         // Inline commands, as typed into telnet.
         write!(
             stream,
-            "{hello}\r\nECHO begin\r\nRL.SLIDE {key} 10 60\r\nRL.MULTI {key} SLIDE 10 60 10\r\nQUIT\r\n"
+            "{hello}\r\nECHO begin\r\nRL.SLIDE {key} 10 60\r\nRL.MULTI {key} \"SLIDE 10 60 10\"\r\nQUIT\r\n"
         )
         .unwrap();
         let mut answer = String::new();
@@ -165,14 +164,14 @@ fn the_bytes_on_the_wire_are_the_same(server: Server) {
 }
 
 #[rstest]
-fn a_pipeline_is_answered_in_order(server: Server) {
+fn replies_of_a_pipeline_are_in_order(server: Server) {
     for (protocol, mut con) in connections(&server) {
         let mut pipe = Pipeline::new();
         for _ in 0..1000 {
             pipe.cmd("RL.SLIDE").arg(protocol).arg(600).arg("1h");
         }
         let replies: Vec<(i64, i64, i64, i64, i64)> = pipe.query(&mut con).unwrap();
-        let seen: Vec<_> = replies.iter().map(|five| (five.0, five.2)).collect();
+        let seen: Vec<_> = replies.iter().map(|reply| (reply.0, reply.2)).collect();
         let admitted = (0..600).rev().map(|left| (1, left));
         let denied = std::iter::repeat_n((0, 0), 400);
         assert_eq!(seen, admitted.chain(denied).collect::<Vec<_>>());
@@ -188,15 +187,15 @@ fn errors_in_a_pipeline_leave_their_neighbours_alone(server: Server) {
             match n % 3 {
                 0 => pipe.cmd("RL.SLIDE").arg(protocol).arg(1000).arg("1h"),
                 1 => pipe.cmd("RL.SLIDE").arg(protocol).arg("x").arg("1h"),
-                _ => pipe.cmd("RL.MULTI").arg(protocol).arg("SLIDE").arg(1000),
+                _ => pipe.cmd("RL.MULTI").arg(protocol).arg("SLIDE 1000"),
             };
         }
         let replies: Vec<redis::RedisResult<Value>> = pipe.query(&mut con).unwrap();
         assert_eq!(replies.len(), 300);
         for (n, reply) in replies.iter().enumerate() {
             match (n % 3, reply) {
-                (0, Ok(Value::Array(five))) => {
-                    assert_eq!(five[2], Value::Int(999 - n as i64 / 3), "{protocol} {n}");
+                (0, Ok(Value::Array(reply))) => {
+                    assert_eq!(reply[2], Value::Int(999 - n as i64 / 3), "{protocol} {n}");
                 }
                 (1 | 2, Err(_)) => {}
                 (_, other) => panic!("{protocol} {n}: {other:?}"),

@@ -1,13 +1,9 @@
 //! Damaged or newer states are refused with an error, however they come; the server goes on.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Connection, RedisResult, Value};
+use rl_testkit::{Random, Reply, Server, ask, error_text, eventually, try_ask};
 use rstest::rstest;
-use support::{Five, Random, Server, ask, error_text, eventually, try_ask};
 
 /// A DUMP payload ends with the RDB version (2 bytes) and a checksum (8).
 const CHECKSUM: usize = 8;
@@ -59,13 +55,13 @@ fn samples(server: &Server) -> Vec<Vec<u8>> {
         "RL.LEASE j 10 1h some 3",
         "RL.LEASE j 10 2h other 4",
     ] {
-        ask::<Five>(&mut con, line);
+        ask::<Reply>(&mut con, line);
     }
     KEYS.map(|key| dump(&mut con, key)).to_vec()
 }
 
 #[rstest]
-fn an_honest_payload_restores_the_same_state() {
+fn an_intact_payload_restores_the_same_state() {
     let server = Server::start();
     let samples = samples(&server);
     let mut con = server.connect();
@@ -94,6 +90,25 @@ fn a_newer_encoding_is_refused() {
     });
 }
 
+/// The version that overrides are saved with is the one that they are checked against.
+#[rstest]
+fn overrides_are_saved_with_the_version_that_is_loaded() {
+    let server = Server::start();
+    let mut con = server.connect();
+    ask::<()>(&mut con, "RL.POLICY SET p SLIDE 5 1h");
+    ask::<()>(&mut con, "RL.OVERRIDE SET k p BLOCK");
+    let mut payload = dump(&mut con, "rl:override:{k}");
+    assert_eq!(payload[VERSION_AT] & 3, 1);
+    restore(&mut con, "rl:override:{other}", &payload).unwrap();
+    assert_eq!(ask::<Vec<i64>>(&mut con, "RL.CHECK other p")[0], 0);
+    for version in [0, 2, 3] {
+        payload[VERSION_AT] = payload[VERSION_AT] & 0xfc | version;
+        let refused = restore(&mut con, "rl:override:{third}", &sealed(payload.clone()));
+        assert!(refused.unwrap_err().to_string().contains("Bad data format"));
+    }
+    assert_eq!(ask::<Vec<i64>>(&mut con, "RL.CHECK third p")[0], 1);
+}
+
 #[rstest]
 fn a_state_in_the_wrong_type_is_refused() {
     let server = Server::start();
@@ -116,15 +131,15 @@ fn a_state_in_the_wrong_type_is_refused() {
 fn use_it(con: &mut Connection, key: &str) {
     for line in [
         "RL.INSPECT {}",
-        "RL.MULTI {} SLIDE 5 60 1",
-        "RL.MULTI {} SLIDE 5 60 1 PRECISION 5",
-        "RL.MULTI {} BUCKET 5 1 60 1",
-        "RL.MULTI {} FIXED 5 60 1",
-        "RL.MULTI {} EXACT 5 60 1",
-        "RL.MULTI {} EXACT 5 60 1 FORCE",
-        "RL.MULTI {} LEAK 5 1 60 1",
-        "RL.MULTI {} LEASE 5 60 some 1",
-        "RL.MULTI {} LEASE 5 60 new 1 FORCE",
+        r#"RL.MULTI {} "SLIDE 5 60 1""#,
+        r#"RL.MULTI {} "SLIDE 5 60 1 PRECISION 5""#,
+        r#"RL.MULTI {} "BUCKET 5 1 60 1""#,
+        r#"RL.MULTI {} "FIXED 5 60 1""#,
+        r#"RL.MULTI {} "EXACT 5 60 1""#,
+        r#"RL.MULTI {} "FORCE EXACT 5 60 1""#,
+        r#"RL.MULTI {} "LEAK 5 1 60 1""#,
+        r#"RL.MULTI {} "LEASE 5 60 some 1""#,
+        r#"RL.MULTI {} "FORCE LEASE 5 60 new 1""#,
         "RL.RELEASE {} other",
         "RL.REFUND {} 2",
         "MEMORY USAGE {}",
@@ -232,9 +247,9 @@ fn truncated_payloads_are_survived() {
 }
 
 #[rstest]
-fn damaged_blobs_are_refused_by_load() {
+fn corrupt_states_are_refused_by_load() {
     let server = Server::start();
-    let _: Five = server.run("RL.SLIDE", &["k", "10", "1h", "3"]);
+    let _: Reply = server.run("RL.SLIDE", &["k", "10", "1h", "3"]);
     let digest = server.digest("k");
     let mut con = server.connect();
     for len in 0..40 {

@@ -1,14 +1,10 @@
 //! Settings: by CONFIG where the server has it for modules, by module arguments everywhere.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::HashMap;
 
 use redis::{Connection, Value, from_redis_value};
+use rl_testkit::{Reply, Server, ask, ask_error, base_config, eventually, module, not_tested};
 use rstest::{fixture, rstest};
-use support::{Five, Server, ask, ask_error, basics, eventually, module};
 
 #[fixture]
 fn server() -> Server {
@@ -20,14 +16,14 @@ fn has_settings(server: &Server) -> bool {
     let all: HashMap<String, String> = server.run("CONFIG", &["GET", "rl.*"]);
     if all.is_empty() {
         assert!(!server.has_command(&["COMMAND", "DOCS", "PING"]));
-        eprintln!("NOT TESTED: this server has no CONFIG for modules");
+        not_tested("this server has no CONFIG for modules");
     }
     !all.is_empty()
 }
 
 fn deny(con: &mut Connection, count: usize) {
     for n in 0..count {
-        let _: Five = ask(con, &format!("RL.SLIDE key:{n} 0 1h"));
+        let _: Reply = ask(con, &format!("RL.SLIDE key:{n} 0 1h"));
     }
 }
 
@@ -51,7 +47,7 @@ fn settings_have_their_defaults_and_ranges(server: Server) {
     let all: HashMap<String, String> = server.run("CONFIG", &["GET", "rl.*"]);
     let expected = [
         ("rl.audit-max-len", "128"),
-        ("rl.audit-sample", "1"),
+        ("rl.audit-sample-every", "1"),
         ("rl.audit-stream", ""),
         ("rl.audit-stream-max-len", "10000"),
         ("rl.top-size", "128"),
@@ -65,7 +61,7 @@ fn settings_have_their_defaults_and_ranges(server: Server) {
     let mut con = server.connect();
     for (name, least, most) in [
         ("rl.audit-max-len", 0, 100_000),
-        ("rl.audit-sample", 0, 1_000_000_000),
+        ("rl.audit-sample-every", 0, 1_000_000_000),
         ("rl.audit-stream-max-len", 1, 1_000_000_000),
         ("rl.top-size", 0, 10_000),
     ] {
@@ -106,18 +102,27 @@ fn a_change_takes_effect_at_once(server: Server) {
     assert_eq!(ids(&mut con), [24, 23, 22, 21, 20, 19]);
     ask::<()>(&mut con, "CONFIG SET rl.audit-max-len 0");
     deny(&mut con, 1);
-    assert_eq!(ids(&mut con), []);
+    assert!(ids(&mut con).is_empty());
     ask::<()>(&mut con, "CONFIG SET rl.audit-max-len 9");
     deny(&mut con, 1);
     assert_eq!(ids(&mut con), [26]);
 
-    ask::<()>(&mut con, "CONFIG SET rl.audit-sample 3");
+    ask::<()>(&mut con, "CONFIG SET rl.audit-sample-every 3");
     deny(&mut con, 9);
     assert_eq!(ids(&mut con), [29, 28, 27, 26], "one in three has an id");
-    ask::<()>(&mut con, "CONFIG SET rl.audit-sample 0");
+    ask::<()>(&mut con, "CONFIG SET rl.audit-sample-every 0");
     deny(&mut con, 9);
     assert_eq!(ids(&mut con).len(), 4);
     assert_eq!(server.info_number("rl", "rl_denied"), 45);
+
+    // What was to be left out by one setting is not left out by the next.
+    ask::<()>(&mut con, "CONFIG SET rl.audit-sample-every 1000000");
+    deny(&mut con, 2);
+    assert_eq!(ids(&mut con)[..2], [30, 29], "the first of a million");
+    ask::<()>(&mut con, "CONFIG SET rl.audit-sample-every 2");
+    deny(&mut con, 4);
+    assert_eq!(ids(&mut con)[..3], [32, 31, 30]);
+    assert_eq!(server.info_number("rl", "rl_denied"), 51);
 
     assert_eq!(top(&mut con), 20);
     ask::<()>(&mut con, "CONFIG SET rl.top-size 0");
@@ -126,12 +131,12 @@ fn a_change_takes_effect_at_once(server: Server) {
     ask::<()>(&mut con, "CONFIG SET rl.top-size 4");
     deny(&mut con, 9);
     assert_eq!(top(&mut con), 4, "as many as were asked for");
-    ask::<()>(&mut con, "CONFIG SET rl.audit-sample 1");
+    ask::<()>(&mut con, "CONFIG SET rl.audit-sample-every 1");
     assert_eq!(top(&mut con), 4, "other settings leave the table alone");
 }
 
 #[rstest]
-fn memory_goes_with_what_is_no_longer_wanted(server: Server) {
+fn smaller_sizes_free_memory(server: Server) {
     if !has_settings(&server) {
         return;
     }
@@ -140,28 +145,57 @@ fn memory_goes_with_what_is_no_longer_wanted(server: Server) {
     let before = used();
     ask::<()>(&mut con, "CONFIG SET rl.top-size 10000");
     ask::<()>(&mut con, "CONFIG SET rl.audit-max-len 100000");
-    let most = used() - before;
-    assert!((10_000_000..60_000_000).contains(&most), "{most}");
+    let empty = used() - before;
+    assert!((10_000_000..60_000_000).contains(&empty), "{empty}");
+    let fill = || {
+        let mut con = server.connect();
+        for start in (0..100_000).step_by(5_000) {
+            let mut pipe = redis::pipe();
+            for n in start..start + 5_000 {
+                let key = format!("a-key-of-forty-bytes-or-something-{n:06}");
+                pipe.cmd("RL.SLIDE").arg(key).arg(&["0", "1h"]).ignore();
+            }
+            pipe.exec(&mut con).unwrap();
+        }
+        // Its buffers are memory too.
+        drop(con);
+        eventually("the connection is gone", || {
+            server.info_number("clients", "connected_clients") == 2
+        });
+    };
+    fill();
+    let len: i64 = ask(&mut con, "RL.AUDIT LEN");
+    let full = used() - before;
+    assert_eq!(len, 100_000);
+    let entries = full - empty;
+    assert!(
+        (100 * len..400 * len).contains(&entries),
+        "{entries} bytes for {len} entries"
+    );
+    fill();
+    let grown = used() - before - full;
+    assert!(grown < 100_000, "{grown} bytes more for as many entries");
     ask::<()>(&mut con, "CONFIG SET rl.top-size 128");
     ask::<()>(&mut con, "CONFIG SET rl.audit-max-len 128");
+    assert_eq!(ask::<i64>(&mut con, "RL.AUDIT LEN"), 128);
     let left = used() - before;
-    assert!(left < 100_000, "{left}");
+    assert!(left < 200_000, "{left}");
 }
 
 #[rstest]
-fn module_arguments_set_the_same() {
-    let server = Server::with_arguments(&[
+fn module_arguments_set_the_same_settings() {
+    let server = Server::with_module_args(&[
         "audit-max-len",
         "3",
         "top-size",
         "2",
-        "audit-sample",
+        "audit-sample-every",
         "2",
         "audit-stream",
         "s",
         "audit-stream-max-len",
         "77",
-        "throttle-compat",
+        "redis-cell-compat",
         "yes",
     ]);
     let mut con = server.connect();
@@ -169,22 +203,22 @@ fn module_arguments_set_the_same() {
     assert_eq!(ids(&mut con), [4, 3, 2]);
     assert_eq!(top(&mut con), 2);
     assert_eq!(ask::<i64>(&mut con, "XLEN s"), 5);
-    let _: Five = ask(&mut con, "CL.THROTTLE k 1 1 60");
+    let _: Reply = ask(&mut con, "CL.THROTTLE k 1 1 60");
     if has_settings(&server) {
         let all: HashMap<String, String> = server.run("CONFIG", &["GET", "rl.*"]);
         assert_eq!((&*all["rl.top-size"], &*all["rl.audit-stream"]), ("2", "s"));
-        ask::<()>(&mut con, "CONFIG SET rl.audit-sample 1");
+        ask::<()>(&mut con, "CONFIG SET rl.audit-sample-every 1");
         deny(&mut con, 1);
         assert_eq!(ids(&mut con), [5, 4, 3]);
     }
 }
 
 #[rstest]
-fn the_servers_own_configuration_prevails_over_arguments(server: Server) {
+fn the_servers_configuration_takes_precedence_over_module_arguments(server: Server) {
     if !has_settings(&server) {
         return;
     }
-    let bare = Server::start_bare(&basics(), &[]);
+    let bare = Server::without_module(&base_config());
     let words = [
         "LOADEX",
         module().to_str().unwrap(),
@@ -214,19 +248,19 @@ fn the_servers_own_configuration_prevails_over_arguments(server: Server) {
 #[rstest]
 #[case(&["throttle", "yes"], "the module argument throttle is unknown: there are audit-max-len, ")]
 #[case(&["rl.top-size", "1"], "the module argument rl.top-size is unknown")]
-#[case(&["throttle-compat"], "the module argument throttle-compat has no value")]
-#[case(&["throttle-compat", "maybe"], "the module argument throttle-compat must be yes or no")]
+#[case(&["redis-cell-compat"], "the module argument redis-cell-compat has no value")]
+#[case(&["redis-cell-compat", "maybe"], "the module argument redis-cell-compat must be yes or no")]
 #[case(&["top-size", "10001"], "the module argument top-size must be an integer between 0 and 10000")]
 #[case(&["top-size", "-1"], "the module argument top-size must be an integer between 0 and 10000")]
 #[case(&["audit-max-len", "many"], "the module argument audit-max-len must be an integer between 0 and 100000")]
 #[case(&["top-size", "1", "audit-stream-max-len", "0"], "the module argument audit-stream-max-len must be")]
-#[case(&["audit-sample", ""], "the module argument audit-sample must be an integer between 0 and 1000000000")]
+#[case(&["audit-sample-every", ""], "the module argument audit-sample-every must be an integer between 0 and 1000000000")]
 #[case(&["audit-stream", "a\0b"], "the module argument audit-stream must not contain a NUL")]
 fn a_wrong_argument_is_named_and_the_module_not_loaded(
     #[case] arguments: &[&str],
     #[case] problem: &str,
 ) {
-    let server = Server::start_bare(&basics(), &[]);
+    let server = Server::without_module(&base_config());
     let mut words = vec!["LOAD", module().to_str().unwrap()];
     words.extend(arguments);
     let error = server.error("MODULE", &words);

@@ -1,62 +1,58 @@
 //! CL.THROTTLE answers as redis-cell does, and takes its keys over.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::thread::sleep;
 use std::time::Duration;
 
+use rl_testkit::{Reply, Server, ask, ask_error};
 use rstest::{fixture, rstest};
-use support::{Five, Server, ask, ask_error};
 
 #[fixture]
 fn server() -> Server {
-    Server::with_arguments(&["throttle-compat", "yes"])
+    Server::with_module_args(&["redis-cell-compat", "yes"])
 }
 
 #[rstest]
-fn the_documented_examples_answer_the_same(server: Server) {
+fn the_examples_of_redis_cell_reply_the_same(server: Server) {
     let mut con = server.connect();
-    let reply: Five = ask(&mut con, "CL.THROTTLE user123 15 30 60");
+    let reply: Reply = ask(&mut con, "CL.THROTTLE user123 15 30 60");
     assert_eq!(reply, (0, 16, 15, -1, 2));
-    let reply: Five = ask(&mut con, "CL.THROTTLE user123 15 30 60 1");
+    let reply: Reply = ask(&mut con, "CL.THROTTLE user123 15 30 60 1");
     assert_eq!(reply, (0, 16, 14, -1, 4));
     // Its end-to-end test: one call every two seconds, no burst.
     let call = "CL.THROTTLE once 0 1 2 1";
-    assert_eq!(ask::<Five>(&mut con, call), (0, 1, 0, -1, 2));
-    assert_eq!(ask::<Five>(&mut con, call), (1, 1, 0, 2, 2));
+    assert_eq!(ask::<Reply>(&mut con, call), (0, 1, 0, -1, 2));
+    assert_eq!(ask::<Reply>(&mut con, call), (1, 1, 0, 2, 2));
     sleep(Duration::from_secs(2));
-    assert_eq!(ask::<Five>(&mut con, call), (0, 1, 0, -1, 2));
+    assert_eq!(ask::<Reply>(&mut con, call), (0, 1, 0, -1, 2));
 }
 
 #[rstest]
-fn quantities_that_never_fit_and_those_of_nothing(server: Server) {
+fn quantities_above_the_limit_and_zero_reply_like_redis_cell(server: Server) {
     let mut con = server.connect();
     assert_eq!(
-        ask::<Five>(&mut con, "CL.THROTTLE k 4 1 60 6"),
+        ask::<Reply>(&mut con, "CL.THROTTLE k 4 1 60 6"),
         (1, 5, 5, -1, 0)
     );
     assert_eq!(
-        ask::<Five>(&mut con, "CL.THROTTLE k 4 1 60 0"),
+        ask::<Reply>(&mut con, "CL.THROTTLE k 4 1 60 0"),
         (0, 5, 5, -1, 0)
     );
     assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0);
     assert_eq!(
-        ask::<Five>(&mut con, "CL.THROTTLE k 4 1 60 5"),
+        ask::<Reply>(&mut con, "CL.THROTTLE k 4 1 60 5"),
         (0, 5, 0, -1, 300)
     );
     assert_eq!(
-        ask::<Five>(&mut con, "CL.THROTTLE k 4 1 60 2"),
+        ask::<Reply>(&mut con, "CL.THROTTLE k 4 1 60 2"),
         (1, 5, 0, 120, 300)
     );
     // The same key by the native command.
-    let five: Five = ask(&mut con, "RL.BUCKET k 5 1 60s 0");
-    assert_eq!(five.2, 0);
+    let reply: Reply = ask(&mut con, "RL.BUCKET k 5 1 60s 0");
+    assert_eq!(reply.2, 0);
 }
 
 #[rstest]
-fn keys_of_redis_cell_are_taken_over_with_what_they_owe(server: Server) {
+fn keys_of_redis_cell_are_converted_with_their_usage(server: Server) {
     let replica = Server::start();
     replica.follow(&server);
     let mut con = server.connect();
@@ -65,7 +61,7 @@ fn keys_of_redis_cell_are_taken_over_with_what_they_owe(server: Server) {
     let free_at_ns = (seconds * 1_000_000 + micros) * 1000 + 20_000_000_123;
     let _: () = ask(&mut con, &format!("SET user123 {free_at_ns} PX 20001"));
     assert_eq!(
-        ask::<Five>(&mut con, "CL.THROTTLE user123 15 30 60"),
+        ask::<Reply>(&mut con, "CL.THROTTLE user123 15 30 60"),
         (0, 16, 5, -1, 22)
     );
     assert_eq!(ask::<String>(&mut con, "TYPE user123"), "rl-bucket");
@@ -76,7 +72,7 @@ fn keys_of_redis_cell_are_taken_over_with_what_they_owe(server: Server) {
         &mut con,
         &format!("SET other {} PX 40000", free_at_ns + 20_000_000_000),
     );
-    let denied: Five = ask(&mut con, "CL.THROTTLE other 15 30 60");
+    let denied: Reply = ask(&mut con, "CL.THROTTLE other 15 30 60");
     assert_eq!((denied.0, denied.2), (1, 0));
     assert!((8..=10).contains(&denied.3), "{denied:?}");
 }
@@ -99,7 +95,7 @@ fn other_keys_are_refused_and_left_alone(server: Server) {
         assert!(error.starts_with("WRONGTYPE "), "{error}");
         assert_eq!(server.digest(key), before);
     }
-    let _: Five = ask(&mut con, "RL.SLIDE slide 5 60");
+    let _: Reply = ask(&mut con, "RL.SLIDE slide 5 60");
     let error = ask_error(&mut con, "CL.THROTTLE slide 15 30 60");
     assert!(
         error.starts_with("WRONGTYPE the key holds a SLIDE"),

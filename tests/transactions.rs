@@ -1,12 +1,8 @@
 //! Transactions and scripts: limits decide inside them as anywhere else, and watchers see every change.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use redis::{Connection, RedisResult, Value};
+use rl_testkit::{MultiReply, Reply, Server, ask, command, error_text, split_args};
 use rstest::{fixture, rstest};
-use support::{Five, Multi, Server, ask, error_text};
 
 #[fixture]
 fn server() -> Server {
@@ -31,8 +27,7 @@ fn transaction(con: &mut Connection, lines: &[&str]) -> RedisResult<Vec<RedisRes
     let mut pipe = redis::pipe();
     pipe.atomic().ignore_errors();
     for line in lines {
-        let words: Vec<&str> = line.split(' ').collect();
-        pipe.cmd(words[0]).arg(&words[1..]);
+        pipe.add_command(command(line));
     }
     pipe.query(con)
 }
@@ -45,7 +40,7 @@ fn first_of(reply: &RedisResult<Value>) -> &Value {
 }
 
 #[rstest]
-fn exec_decides_call_after_call(server: Server) {
+fn exec_decides_each_call_in_order(server: Server) {
     let mut con = server.connect();
     let replies = transaction(
         &mut con,
@@ -53,15 +48,15 @@ fn exec_decides_call_after_call(server: Server) {
             "RL.SLIDE k 2 1h",
             "RL.SLIDE k 2 1h",
             "RL.SLIDE k 2 1h",
-            "RL.MULTI b BUCKET 1 1 1h 1 c SLIDE 5 1h 5",
-            "RL.MULTI b BUCKET 1 1 1h 1 c SLIDE 5 1h 5",
-            "RL.PEEK k SLIDE 9 1h 1",
+            r#"RL.MULTI b "BUCKET 1 1 1h 1" c "SLIDE 5 1h 5""#,
+            r#"RL.MULTI b "BUCKET 1 1 1h 1" c "SLIDE 5 1h 5""#,
+            r#"RL.PEEK k "SLIDE 9 1h 1""#,
         ],
     );
     let allowed: Vec<_> = replies.unwrap().iter().map(first_of).cloned().collect();
     assert_eq!(allowed, [1, 1, 0, 1, 0, 1].map(Value::Int));
-    let five: Five = ask(&mut con, "RL.PEEK k SLIDE 9 1h 0");
-    assert_eq!(five.2, 7);
+    let reply: Reply = ask(&mut con, r#"RL.PEEK k "SLIDE 9 1h 0""#);
+    assert_eq!(reply.2, 7);
 }
 
 #[rstest]
@@ -84,7 +79,7 @@ fn an_error_inside_exec_leaves_the_other_calls_standing(server: Server) {
             "RL.SLIDE a 5 1h",
             "RL.SLIDE list 5 1h",
             "RL.SLIDE a 5 never",
-            "RL.MULTI a SLIDE 5 1h 1 list SLIDE 5 1h 1",
+            r#"RL.MULTI a "SLIDE 5 1h 1" list "SLIDE 5 1h 1""#,
             "RL.SLIDE a 5 1h",
         ],
     );
@@ -97,17 +92,18 @@ fn an_error_inside_exec_leaves_the_other_calls_standing(server: Server) {
     assert_eq!(errors[1].as_deref(), Some(wrong_type));
     assert_eq!(
         errors[2].as_deref(),
-        Some("ERR window must be a duration between 1ms and 3650d")
+        Some("ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")
     );
-    assert_eq!(errors[3].as_deref(), Some(wrong_type));
+    let in_multi = format!("{wrong_type}: 'list'");
+    assert_eq!(errors[3].as_deref(), Some(&*in_multi));
     assert_eq!(
         (&errors[0], &errors[4]),
         (&None, &None),
         "around the errors"
     );
-    let five: Five = ask(&mut con, "RL.PEEK a SLIDE 5 1h 0");
+    let reply: Reply = ask(&mut con, r#"RL.PEEK a "SLIDE 5 1h 0""#);
     assert_eq!(
-        five.2, 3,
+        reply.2, 3,
         "spent by the first and the last, and only by them"
     );
 }
@@ -134,15 +130,15 @@ fn too_few_arguments_abort_the_transaction_where_the_server_knows_their_number(s
 #[rstest]
 fn a_script_sees_integers_and_nested_tables(server: Server) {
     let mut con = server.connect();
-    let script = "local five = redis.call('RL.SLIDE', KEYS[1], 10, '1h', 3)
-        local all = redis.call('RL.MULTI', KEYS[1], 'SLIDE', 10, '1h', 2, KEYS[2], 'BUCKET', 4, 4, '1h', 1)
-        return {#five, type(five[3]), five[3], #all, #all[3], all[1], all[3][1][3], all[3][2][3]}";
+    let script = "local reply = redis.call('RL.SLIDE', KEYS[1], 10, '1h', 3)
+        local all = redis.call('RL.MULTI', KEYS[1], 'SLIDE 10 1h 2', KEYS[2], 'BUCKET 4 4 1h')
+        return {#reply, type(reply[3]), reply[3], #all, #all[3], all[1], all[3][1][3], all[3][2][3]}";
     let seen: (i64, String, i64, i64, i64, i64, i64, i64) =
         eval(&mut con, script, &["{k}a", "{k}b"]);
     assert_eq!(seen, (5, "number".into(), 7, 3, 2, 1, 5, 3));
-    let returned: Multi = eval(
+    let returned: MultiReply = eval(
         &mut con,
-        "return redis.call('RL.MULTI', KEYS[1], 'SLIDE', 10, '1h', 6, KEYS[2], 'BUCKET', 4, 4, '1h', 1)",
+        "return redis.call('RL.MULTI', KEYS[1], 'SLIDE 10 1h 6', KEYS[2], 'BUCKET 4 4 1h')",
         &["{k}a", "{k}b"],
     );
     assert_eq!((returned.0, returned.2[0].2, returned.2[1].2), (0, 5, 3));
@@ -170,27 +166,27 @@ fn a_script_can_raise_or_catch_an_error(server: Server) {
     );
     let caught: String = eval(
         &mut con,
-        "local e = redis.pcall('RL.MULTI', KEYS[1], 'SLIDE', 5, '1h', 'x') return e.err",
+        "local e = redis.pcall('RL.MULTI', KEYS[1], 'SLIDE 5 1h x') return e.err",
         &["k"],
     );
     assert!(
         caught.contains("cost must be an integer between 0 and 9007199254740991"),
         "{caught}"
     );
-    let five: Five = ask(&mut con, "RL.PEEK k SLIDE 5 1h 0");
-    assert_eq!(five.2, 4, "the call before the error counts");
+    let reply: Reply = ask(&mut con, r#"RL.PEEK k "SLIDE 5 1h 0""#);
+    assert_eq!(reply.2, 4, "the call before the error counts");
 }
 
 #[rstest]
 fn read_only_scripts_may_peek_and_no_more(server: Server) {
     let mut con = server.connect();
-    let eval_ro = |con: &mut Connection, script: &str| -> RedisResult<Five> {
+    let eval_ro = |con: &mut Connection, script: &str| -> RedisResult<Reply> {
         let mut call = redis::cmd("EVAL_RO");
         call.arg(script).arg(1).arg("k").query(con)
     };
     let peeked = eval_ro(
         &mut con,
-        "return redis.call('RL.PEEK', KEYS[1], 'SLIDE', 5, '1h', 2)",
+        "return redis.call('RL.PEEK', KEYS[1], 'SLIDE 5 1h 2')",
     );
     let slid = eval_ro(
         &mut con,
@@ -214,7 +210,7 @@ fn read_only_scripts_may_peek_and_no_more(server: Server) {
 #[case::new_key("PING", "RL.SLIDE k 5 1h")]
 #[case::used_key("RL.SLIDE k 5 1h", "RL.SLIDE k 5 1h")]
 #[case::bucket("RL.BUCKET k 5 1 1h", "RL.BUCKET k 5 1 1h")]
-#[case::multi("PING", "RL.MULTI other SLIDE 5 1h 1 k BUCKET 5 1 1h 1")]
+#[case::multi("PING", r#"RL.MULTI other "SLIDE 5 1h 1" k "BUCKET 5 1 1h 1""#)]
 #[case::forced("RL.SLIDE k 1 1h", "RL.SLIDE k 1 1h 1 FORCE")]
 #[case::precise("RL.SLIDE k 5 1h 1 PRECISION 4", "RL.SLIDE k 5 1h 1 PRECISION 4")]
 #[case::fixed("RL.FIXED k 5 3650d", "RL.FIXED k 5 3650d")]
@@ -222,7 +218,7 @@ fn read_only_scripts_may_peek_and_no_more(server: Server) {
 #[case::leak("RL.LEAK k 5 1 1h", "RL.LEAK k 5 1 1h")]
 #[case::lease("RL.LEASE k 5 1h a", "RL.LEASE k 5 1h b")]
 #[case::renewed("RL.LEASE k 5 1h a", "RL.LEASE k 5 1h a")]
-#[case::released("RL.MULTI k LEASE 5 1h a 1", "RL.RELEASE k a")]
+#[case::released(r#"RL.MULTI k "LEASE 5 1h a 1""#, "RL.RELEASE k a")]
 #[case::refunded("RL.EXACT k 5 1h 2", "RL.REFUND k 1")]
 #[case::all_refunded("RL.SLIDE k 5 1h", "RL.REFUND k 1")]
 fn an_allowed_call_of_another_client_breaks_a_watch(
@@ -256,7 +252,7 @@ fn every_command_works_in_a_transaction_and_in_a_script(server: Server) {
         "RL.LEASE h 5 1h a 2",
         "RL.LEASE h 5 1h a 3",
         "RL.SLIDE p 5 1h 2 PRECISION 3",
-        "RL.MULTI f FIXED 5 3650d 1 x EXACT 5 1h 1 l LEAK 5 1 1h 1 h LEASE 5 1h b 1 p SLIDE 5 1h 1 PRECISION 3",
+        r#"RL.MULTI f "FIXED 5 3650d 1" x "EXACT 5 1h 1" l "LEAK 5 1 1h 1" h "LEASE 5 1h b 1" p "SLIDE 5 1h 1 PRECISION 3""#,
     ];
     let allowed = [1, 1, 0, 1, 1, 1, 1, 1].map(Value::Int);
     let replies = transaction(&mut con, &lines).unwrap();
@@ -273,7 +269,10 @@ fn every_command_works_in_a_transaction_and_in_a_script(server: Server) {
 
     ask::<()>(&mut con, "FLUSHALL");
     for (line, allowed) in lines.iter().zip(allowed) {
-        let words: Vec<_> = line.split(' ').map(|word| format!("'{word}'")).collect();
+        let words: Vec<_> = split_args(line)
+            .iter()
+            .map(|word| format!("'{word}'"))
+            .collect();
         let script = format!("return redis.call({})[1]", words.join(", "));
         assert_eq!(eval::<Value>(&mut con, &script, &[]), allowed, "{line}");
     }
@@ -284,7 +283,7 @@ fn every_command_works_in_a_transaction_and_in_a_script(server: Server) {
 }
 
 #[rstest]
-fn many_calls_of_one_transaction_are_counted_apart(server: Server) {
+fn calls_of_one_transaction_are_counted_separately(server: Server) {
     // They may all have the same time.
     let mut con = server.connect();
     for line in [
@@ -300,6 +299,6 @@ fn many_calls_of_one_transaction_are_counted_apart(server: Server) {
         assert_eq!(allowed, 333, "{line}");
     }
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 500"), 500);
-    let left: Five = ask(&mut con, "RL.PEEK k EXACT 1000 1h 0");
+    let left: Reply = ask(&mut con, r#"RL.PEEK k "EXACT 1000 1h 0""#);
     assert_eq!(left.2, 501);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Connection, RedisError, RedisResult, Value, cmd};
 
-use crate::fleet::Node;
+use crate::network::Node;
 
 pub trait Caller {
     fn call(&mut self, key: &str, call: &Cmd) -> RedisResult<Value>;

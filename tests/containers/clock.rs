@@ -6,8 +6,8 @@ use std::process::Command;
 
 use rstest::rstest;
 
-use crate::fleet::{Fleet, Setup};
-use crate::support::Five;
+use crate::network::{Network, Setup};
+use rl_testkit::{Reply, TempDir};
 
 const LIMIT: i64 = 10;
 const WINDOW_MS: i64 = 600_000;
@@ -17,9 +17,8 @@ const WINDOW_MS: i64 = 600_000;
 #[case::behind(-3600)]
 #[ignore = "needs Docker: make test-containers"]
 fn a_promoted_replica_with_a_wrong_clock_keeps_the_clock_promise(#[case] seconds: i64) {
-    let folder = std::env::temp_dir().join(format!("rl-clock-{}-{seconds}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let library = folder.join("clock.so");
+    let folder = TempDir::new();
+    let library = folder.path("clock.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/containers/clock.c");
     let compiled = Command::new("cc")
         .args(["-shared", "-fPIC", "-O1", "-o"])
@@ -28,11 +27,11 @@ fn a_promoted_replica_with_a_wrong_clock_keeps_the_clock_promise(#[case] seconds
         .status();
     assert!(compiled.unwrap().success());
 
-    let fleet = Fleet::new();
-    let primary = fleet.server(&[]);
-    let replica = fleet.start(Setup {
+    let network = Network::new();
+    let primary = network.server(&[]);
+    let replica = network.start(Setup {
         env: &["LD_PRELOAD=/clock.so", &format!("RL_TEST_CLOCK={seconds}")],
-        files: &[(library.to_str().unwrap(), "/clock.so")],
+        files: &[(&library, "/clock.so")],
         ..Setup::default()
     });
     let [here, there] = [&primary, &replica].map(|node| node.run::<(i64, i64)>("TIME").0);
@@ -40,16 +39,16 @@ fn a_promoted_replica_with_a_wrong_clock_keeps_the_clock_promise(#[case] seconds
     replica.follow(&primary);
     let calls = ["RL.SLIDE s 10 10m", "RL.BUCKET b 10 10 10m"];
     for call in calls {
-        let admitted: i64 = (0..2 * LIMIT).map(|_| primary.run::<Five>(call).0).sum();
+        let admitted: i64 = (0..2 * LIMIT).map(|_| primary.run::<Reply>(call).0).sum();
         assert_eq!(admitted, LIMIT);
     }
     let _: i64 = primary.run("WAIT 1 5000");
     primary.kill();
     let _: () = replica.run("REPLICAOF NO ONE");
     for call in calls {
-        let answers: Vec<Five> = (0..2 * LIMIT).map(|_| replica.run(call)).collect();
-        let extra: i64 = answers.iter().map(|five| five.0).sum();
-        let worst = answers.iter().map(|five| five.3).max().unwrap();
+        let answers: Vec<Reply> = (0..2 * LIMIT).map(|_| replica.run(call)).collect();
+        let extra: i64 = answers.iter().map(|reply| reply.0).sum();
+        let worst = answers.iter().map(|reply| reply.3).max().unwrap();
         println!(
             "measured: clock {seconds:+} s, {call}: {extra} extra of a limit of {LIMIT}, longest wait {worst} ms"
         );
@@ -59,5 +58,4 @@ fn a_promoted_replica_with_a_wrong_clock_keeps_the_clock_promise(#[case] seconds
             "nobody waits longer than the worst on a steady clock"
         );
     }
-    let _ = std::fs::remove_dir_all(folder);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rstest::rstest;
 
 use crate::docker::{docker, gateway_image, image, output};
-use crate::patience::eventually;
+use rl_testkit::eventually;
 
 struct Project {
     file: &'static str,
@@ -56,7 +56,7 @@ impl Project {
 
     fn cli(&self, service: &str, line: &str) -> String {
         let mut words = vec!["exec", "-T", service, "rl-entrypoint", "cli"];
-        words.extend(line.split(' '));
+        words.extend(rl_testkit::split_args(line));
         self.compose(&words).unwrap_or_else(|error| error)
     }
 }
@@ -86,7 +86,7 @@ fn one_server_keeps_its_counts_over_a_restart() {
     project.compose(&["restart"]).unwrap();
     eventually("it remembers", || {
         project
-            .cli("rl", "RL.PEEK k SLIDE 100 1d 0")
+            .cli("rl", r#"RL.PEEK k "SLIDE 100 1d 0""#)
             .starts_with("1\n100\n99")
     });
 }
@@ -101,8 +101,9 @@ fn a_cluster_of_six_routes_to_the_node_of_the_key() {
             .contains("cluster_state:ok")
     });
     for n in 0..10 {
-        let line =
-            format!("-c RL.MULTI {{u{n}}}:ip SLIDE 100 60 1 {{u{n}}}:search BUCKET 200 1000 1m 5");
+        let line = format!(
+            r#"-c RL.MULTI {{u{n}}}:ip "SLIDE 100 60" {{u{n}}}:search "BUCKET 200 1000 1m 5""#
+        );
         eventually("every node answers", || {
             project.cli("rl-2", &line).starts_with("1\n0\n")
         });
@@ -137,10 +138,10 @@ fn a_gateway_over_sentinels_goes_on_counting_when_its_primary_dies() {
     for _ in 0..2 {
         eventually("a login passes", || alice() == 200);
     }
-    let account = "RL.PEEK {api}:login-user:alice SLIDE 5 1h 0";
+    let account = r#"RL.PEEK {api}:login-user:alice "SLIDE 5 1h 0""#;
     let left = |service| -> u64 {
-        let five = project.cli(service, account);
-        five.lines().nth(2).unwrap_or(&five).parse().unwrap()
+        let reply = project.cli(service, account);
+        reply.lines().nth(2).unwrap_or(&reply).parse().unwrap()
     };
     let counted = left("rl-1");
     assert!(counted <= 3, "both logins are counted");

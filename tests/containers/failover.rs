@@ -8,9 +8,9 @@ use rstest::rstest;
 
 use crate::callers::Primary;
 use crate::load::{Ends, Tally};
-use crate::patience::eventually;
 
 use crate::topology::{Kind, Topology};
+use rl_testkit::eventually;
 
 #[rstest]
 #[case::sentinel(Kind::Sentinel)]
@@ -34,22 +34,22 @@ fn a_killed_primary_costs_no_more_than_was_not_replicated(
                 scope.spawn(move || tally.work(Primary::new(find), n));
             }
         }
-        let told = |more: u64| {
+        let acknowledged = |more: u64| {
             let enough = plain.total() + more;
             eventually("the load runs", || plain.total() >= enough);
         };
-        told(2000);
+        acknowledged(2000);
         eventually("WAIT confirms calls", || safe.total() >= 100);
         if behind {
             topology.nodes[1].cut();
-            told(1000);
+            acknowledged(1000);
         }
         let killed = Instant::now();
         topology.nodes[0].kill();
         for tally in both {
             tally.hold();
         }
-        let told = both.map(Tally::snapshot);
+        let acknowledged = both.map(Tally::snapshot);
         assert!(!plain.is_exhausted(), "killed in the midst of it");
         if behind {
             topology.nodes[1].join();
@@ -59,14 +59,14 @@ fn a_killed_primary_costs_no_more_than_was_not_replicated(
 
         let lost = [0, 1].map(|t| {
             let tally = both[t];
-            let keys = tally.keys.iter().zip(&told[t]).enumerate();
-            let each = keys.map(|(n, (key, &told))| {
+            let keys = tally.keys.iter().zip(&acknowledged[t]).enumerate();
+            let each = keys.map(|(n, (key, &acknowledged))| {
                 let used = topology.nodes[1].used(key, tally.limit);
                 assert!(
-                    used <= told + tally.unanswered(n),
+                    used <= acknowledged + tally.unanswered(n),
                     "{key}: counted more than was called"
                 );
-                told.saturating_sub(used)
+                acknowledged.saturating_sub(used)
             });
             each.sum::<u64>()
         });
@@ -90,8 +90,8 @@ fn a_killed_primary_costs_no_more_than_was_not_replicated(
             .sum::<u64>()
     });
     println!(
-        "measured: {kind:?}, behind {behind}: of {} told, {lost} were not replicated, {} extra admitted; \
-         with WAIT 1: of {} told, {lost_safe} not replicated, {} extra",
+        "measured: {kind:?}, behind {behind}: of {} acknowledged, {lost} were not replicated, {} extra admitted; \
+         with WAIT 1: of {} acknowledged, {lost_safe} not replicated, {} extra",
         plain.total(),
         extra[0],
         safe.total(),

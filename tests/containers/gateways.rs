@@ -4,37 +4,39 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rl_client::{Builder, Decision, FailureMode, Limit, Limiter, Source};
 use rstest::rstest;
 use tokio::task::JoinSet;
 
-use crate::patience::eventually;
-use crate::support::{Five, ask};
+use crate::load::MAX_LOAD;
 use crate::topology::{Kind, Topology};
+use rl_testkit::{Reply, ask, eventually};
 
 const LIMIT: u64 = 1_000_000;
 const SHARE_UNITS: u64 = 20;
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What a caller was told, and by whom.
+/// The decisions that a caller got, by their source.
 #[derive(Default)]
 struct Gateway {
     key: String,
-    told: Mutex<HashMap<Source, Told>>,
+    acknowledged: Mutex<HashMap<Source, Counts>>,
     stop: AtomicBool,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
-struct Told {
+struct Counts {
     allowed: u64,
     denied: u64,
 }
 
 impl Gateway {
     async fn work(&self, limiter: Limiter) {
+        let begin = Instant::now();
         while !self.stop.load(SeqCst) {
+            assert!(begin.elapsed() < MAX_LOAD, "the test has not ended");
             let limit = Limit::slide(LIMIT, DAY);
             let decision = limiter.check(&self.key, limit, 1).await.unwrap();
             self.note(&decision);
@@ -43,17 +45,17 @@ impl Gateway {
     }
 
     fn note(&self, decision: &Decision) {
-        let mut told = self.told.lock().unwrap();
-        let told = told.entry(decision.source).or_default();
+        let mut acknowledged = self.acknowledged.lock().unwrap();
+        let acknowledged = acknowledged.entry(decision.source).or_default();
         match decision.allowed {
-            true => told.allowed += 1,
-            false => told.denied += 1,
+            true => acknowledged.allowed += 1,
+            false => acknowledged.denied += 1,
         }
     }
 
-    fn by(&self, source: Source) -> Told {
-        let told = self.told.lock().unwrap();
-        told.get(&source).copied().unwrap_or_default()
+    fn by(&self, source: Source) -> Counts {
+        let acknowledged = self.acknowledged.lock().unwrap();
+        acknowledged.get(&source).copied().unwrap_or_default()
     }
 
     fn is_served(&self) -> bool {
@@ -88,7 +90,7 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
     let limiter = builder
         .timeout(Duration::from_millis(200))
         .connect_timeout(Duration::from_secs(1))
-        .breaker_pauses(Duration::from_millis(20), Duration::from_millis(200))
+        .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
         .build()
         .await
         .unwrap();
@@ -115,7 +117,7 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
     // What the replica certainly has.
     let replicated = served(&gateways);
     let mut con = old.connect().unwrap();
-    let _: Five = ask(
+    let _: Reply = ask(
         &mut con,
         &format!("RL.SLIDE {} 1 1d", Topology::keys("mark", 1)[0]),
     );
@@ -126,12 +128,12 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
     old.cut();
     eventually("each falls back", || {
         gateways.iter().zip(modes).all(|(gateway, (_, source))| {
-            let told = gateway.by(source);
-            told.allowed + told.denied > 2 * SHARE_UNITS
+            let acknowledged = gateway.by(source);
+            acknowledged.allowed + acknowledged.denied > 2 * SHARE_UNITS
         })
     });
     let unsure: Vec<u64> = (served(&gateways).iter().zip(&replicated))
-        .map(|(told, sure)| told - sure)
+        .map(|(acknowledged, sure)| acknowledged - sure)
         .collect();
     topology.wait_for_promotion();
     let alone = locally().allowed - before;

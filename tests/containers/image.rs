@@ -3,16 +3,16 @@
 use rstest::rstest;
 
 use crate::docker::{docker, image, label};
-use crate::fleet::Fleet;
-use crate::support::Five;
+use crate::network::Network;
+use rl_testkit::Reply;
 
 #[rstest]
 #[ignore = "needs Docker: make test-containers"]
 fn the_image_serves_limits_without_a_word_of_configuration() {
-    let server = &Fleet::new();
+    let server = &Network::new();
     let server = server.server(&[]);
-    let five: Five = server.run("RL.SLIDE user:42 100 60");
-    assert_eq!(five, (1, 100, 99, 0, 120_000));
+    let reply: Reply = server.run("RL.SLIDE user:42 100 60");
+    assert_eq!(reply, (1, 100, 99, 0, 120_000));
     assert!(
         server
             .exec(&["cli", "RL.SLIDE", "user:42", "100", "60"])
@@ -24,10 +24,10 @@ fn the_image_serves_limits_without_a_word_of_configuration() {
 #[rstest]
 #[ignore = "needs Docker: make test-containers"]
 fn further_words_are_options_of_the_server_and_other_programs_run_as_they_are() {
-    let fleet = Fleet::new();
-    let server = fleet.server(&["--appendonly", "yes"]);
+    let network = Network::new();
+    let server = network.server(&["--appendonly", "yes"]);
     assert_eq!(server.info("persistence", "aof_enabled"), "1");
-    assert_eq!(server.run::<Five>("RL.SLIDE k 5 60").0, 1);
+    assert_eq!(server.run::<Reply>("RL.SLIDE k 5 60").0, 1);
     let said = docker(&[
         "run",
         "--rm",

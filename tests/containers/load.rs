@@ -1,23 +1,25 @@
-//! Load, and an independent tally of what it was told.
+//! Load, and an independent record of the replies.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, RedisError, Value, cmd, from_redis_value};
 
 use crate::callers::Caller;
-use crate::patience::eventually;
-use crate::support::{Five, Random};
+use rl_testkit::{Random, Reply, eventually};
 
-/// What the callers of some keys were told. Every key has the same limit, over a window that does not end
+/// A load that no test stops fails after this time.
+pub const MAX_LOAD: Duration = Duration::from_secs(1800);
+
+/// The replies that the callers of some keys got. Every key has the same limit, over a window that does not end
 /// while a test runs: so the sum of what was allowed is what the server must remember.
 pub struct Tally {
     pub keys: Vec<String>,
     pub limit: u64,
-    /// Whether a call counts as told only when a replica has it too (`WAIT 1`).
+    /// Whether a call counts as acknowledged only when a replica has it too (`WAIT 1`).
     safe: bool,
     /// Whether to confirm at all: without a replica, nothing can be.
     confirms: AtomicBool,
@@ -58,7 +60,7 @@ impl Tally {
         self
     }
 
-    /// Calls until told to stop, on random keys.
+    /// Calls until it is stopped, on random keys.
     pub fn work(&self, mut caller: impl Caller, seed: u64) {
         self.work_on(&mut caller, seed);
     }
@@ -66,10 +68,13 @@ impl Tally {
     pub fn work_on(&self, caller: &mut impl Caller, seed: u64) {
         self.workers.fetch_add(1, SeqCst);
         let mut random = Random(seed * 0x9E37_79B9 + 1);
+        let begin = Instant::now();
         while !self.stop.load(SeqCst) {
+            assert!(begin.elapsed() < MAX_LOAD, "the test has not ended");
             if self.hold.load(SeqCst) {
                 self.held.fetch_add(1, SeqCst);
                 while self.hold.load(SeqCst) {
+                    assert!(begin.elapsed() < MAX_LOAD, "the test has not ended");
                     sleep(Duration::from_millis(1));
                 }
                 self.held.fetch_sub(1, SeqCst);
@@ -86,8 +91,8 @@ impl Tally {
         let key = &self.keys[n];
         match caller.call(key, &slide(key, self.limit)) {
             Ok(reply) => {
-                let five: Five = from_redis_value(reply).unwrap();
-                if five.0 == 0 {
+                let reply: Reply = from_redis_value(reply).unwrap();
+                if reply.0 == 0 {
                     self.denied[n].fetch_add(1, SeqCst);
                 } else if !self.safe || self.confirms.load(SeqCst) && confirmed(caller, key) {
                     self.allowed[n].fetch_add(1, SeqCst);
@@ -113,7 +118,7 @@ impl Tally {
         });
     }
 
-    /// From now on there is no replica to wait for: nothing more counts as told.
+    /// From now on there is no replica to wait for: nothing more counts as acknowledged.
     pub fn stop_confirming(&self) {
         self.confirms.store(false, SeqCst);
     }

@@ -8,12 +8,12 @@ use rstest::rstest;
 
 use crate::callers::Primary;
 use crate::load::{Ends, Tally};
-use crate::patience::eventually;
 
 use crate::topology::{Kind, Topology};
+use rl_testkit::eventually;
 
 #[rstest]
-// A sentinel's primary stops by itself only if told to: without a replica in hearing, it refuses.
+// A sentinel's primary stops by itself only if configured to: without a replica in hearing, it refuses.
 #[case::sentinel(Kind::Sentinel, &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "3"])]
 #[case::cluster(Kind::Cluster, &[])]
 #[ignore = "needs Docker: make test-containers"]

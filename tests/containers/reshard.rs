@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::scope;
+use std::time::Instant;
 
 use redis::cmd;
 use rstest::rstest;
 
 use crate::callers::{Caller, Cluster, slot};
-use crate::fleet::Fleet;
-use crate::patience::eventually;
-use crate::support::Random;
+use crate::load::MAX_LOAD;
+use crate::network::Network;
 use crate::topology::join_cluster;
+use rl_testkit::{Random, eventually};
 
 const TAGS: usize = 300;
 const LIMIT: u64 = 1_000_000;
@@ -28,8 +29,8 @@ impl Drop for Ends<'_> {
 #[rstest]
 #[ignore = "needs Docker: make test-containers"]
 fn resharding_under_load_loses_nothing_and_counts_nothing_twice() {
-    let fleet = Fleet::new();
-    let nodes = [(); 3].map(|()| fleet.server(&["--cluster-enabled", "yes"]));
+    let network = Network::new();
+    let nodes = [(); 3].map(|()| network.server(&["--cluster-enabled", "yes"]));
     let [a, b, c] = &nodes;
     join_cluster(&[a, b, c]);
     // The last slots of a and those of c stay; the first of a move to b and back.
@@ -42,19 +43,16 @@ fn resharding_under_load_loses_nothing_and_counts_nothing_twice() {
 
     let work = |seed: u64| -> BTreeMap<String, u64> {
         let (mut cluster, mut random) = (Cluster::new(&nodes), Random(seed));
+        let begin = Instant::now();
         while !stop.load(SeqCst) {
+            assert!(begin.elapsed() < MAX_LOAD, "the test has not ended");
             let n = random.below(TAGS as u64) as usize;
             let (first, second) = (format!("{}a", tags[n]), format!("{}b", tags[n]));
             let both = random.below(2) == 0;
             let mut call = cmd(if both { "RL.MULTI" } else { "RL.SLIDE" });
             if both {
-                call.arg(&first).arg("SLIDE").arg(LIMIT).arg("1d").arg(1);
-                call.arg(&second)
-                    .arg("BUCKET")
-                    .arg(LIMIT)
-                    .arg(1)
-                    .arg("3650d")
-                    .arg(1);
+                call.arg(&first).arg(format!("SLIDE {LIMIT} 1d"));
+                call.arg(&second).arg(format!("BUCKET {LIMIT} 1 3650d"));
             } else {
                 call.arg(&first).arg(LIMIT).arg("1d");
             }
@@ -111,15 +109,20 @@ fn resharding_under_load_loses_nothing_and_counts_nothing_twice() {
         for (n, spec) in [(0, "SLIDE 1000000 1d 0"), (1, "BUCKET 1000000 1 3650d 0")] {
             let key = format!("{tag}{}", ["a", "b"][n]);
             let mut peek = cmd("RL.PEEK");
-            peek.arg(&key).arg(spec.split(' ').collect::<Vec<_>>());
-            let five: crate::support::Five =
+            peek.arg(&key).arg(spec);
+            let reply: rl_testkit::Reply =
                 redis::from_redis_value(reader.call(&key, &peek).unwrap()).unwrap();
-            let told = counts[n].load(SeqCst);
-            assert_eq!(LIMIT - five.2 as u64, told, "{key} in slot {}", slot(&key));
-            total += told;
+            let acknowledged = counts[n].load(SeqCst);
+            assert_eq!(
+                LIMIT - reply.2 as u64,
+                acknowledged,
+                "{key} in slot {}",
+                slot(&key)
+            );
+            total += acknowledged;
         }
     }
     println!(
-        "measured: resharding 2 × 500 slots: {total} units told and counted, none lost, none twice; redirects followed: {redirects:?}"
+        "measured: resharding 2 × 500 slots: {total} units acknowledged and counted, none lost, none twice; redirects followed: {redirects:?}"
     );
 }

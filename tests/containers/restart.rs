@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 
 use crate::callers::Primary;
-use crate::fleet::{Fleet, Node};
 use crate::load::{Ends, Tally};
-use crate::support::Five;
+use crate::network::{Network, Node};
+use rl_testkit::Reply;
 
 /// Keys that nothing touches while the servers restart, and when they expire.
 fn quiet(primary: &Node) -> Vec<(String, i64)> {
     let names = (0..50).map(|n| format!("quiet:{n}"));
     let each = names.map(|key| {
         let n = key.len() as u64 * 7;
-        let _: Five = primary.run(&format!("RL.SLIDE {key} 100 {n}h"));
-        let _: Five = primary.run(&format!("RL.BUCKET {key}:b 100 {n} 1h 9"));
+        let _: Reply = primary.run(&format!("RL.SLIDE {key} 100 {n}h"));
+        let _: Reply = primary.run(&format!("RL.BUCKET {key}:b 100 {n} 1h 9"));
         [key.clone(), format!("{key}:b")]
     });
     each.flatten()
@@ -33,7 +33,7 @@ fn assert_expiries(node: &Node, expected: &[(String, i64)]) {
 #[rstest]
 #[ignore = "needs Docker: make test-containers"]
 fn after_a_power_cut_the_aof_restores_counts_as_of_the_last_sync() {
-    let fleet = Fleet::new();
+    let network = Network::new();
     let aof = [
         "--appendonly",
         "yes",
@@ -42,7 +42,7 @@ fn after_a_power_cut_the_aof_restores_counts_as_of_the_last_sync() {
         "--save",
         "",
     ];
-    let nodes = [fleet.server(&aof), fleet.server(&aof)];
+    let nodes = [network.server(&aof), network.server(&aof)];
     let [primary, replica] = &nodes;
     replica.follow(primary);
     let expiries = quiet(primary);
@@ -71,15 +71,15 @@ fn after_a_power_cut_the_aof_restores_counts_as_of_the_last_sync() {
     let mut lost = 0;
     for (n, key) in tally.keys.iter().enumerate() {
         let used = primary.used(key, tally.limit);
-        let told = tally.allowed(n);
+        let acknowledged = tally.allowed(n);
         assert!(
-            used >= synced[n] && used <= told + tally.unanswered(n),
-            "{key}: {used}, told {told}"
+            used >= synced[n] && used <= acknowledged + tally.unanswered(n),
+            "{key}: {used}, acknowledged {acknowledged}"
         );
-        lost += told.saturating_sub(used);
+        lost += acknowledged.saturating_sub(used);
     }
     println!(
-        "measured: power cut with AOF everysec: {lost} of {} told were lost; both nodes back after {:.1} s",
+        "measured: power cut with AOF everysec: {lost} of {} acknowledged were lost; both nodes back after {:.1} s",
         tally.total(),
         took.as_secs_f64()
     );
@@ -92,14 +92,14 @@ fn after_a_power_cut_the_aof_restores_counts_as_of_the_last_sync() {
 #[rstest]
 #[ignore = "needs Docker: make test-containers"]
 fn after_an_orderly_restart_the_rdb_restores_everything_and_after_a_power_cut_the_last_save() {
-    let fleet = Fleet::new();
+    let network = Network::new();
     let rdb = ["--save", "3600 1000000"];
-    let nodes = [fleet.server(&rdb), fleet.server(&rdb)];
+    let nodes = [network.server(&rdb), network.server(&rdb)];
     let [primary, replica] = &nodes;
     replica.follow(primary);
     let expiries = quiet(primary);
     for n in 0..200 {
-        let _: Five = primary.run(&format!("RL.SLIDE k:{} 1000 1d", n % 4));
+        let _: Reply = primary.run(&format!("RL.SLIDE k:{} 1000 1d", n % 4));
     }
     for node in &nodes {
         node.stop();
@@ -111,7 +111,7 @@ fn after_an_orderly_restart_the_rdb_restores_everything_and_after_a_power_cut_th
     assert_eq!(primary.used("k:0", 1000), 50, "an orderly stop saves");
 
     let _: String = primary.run("SAVE");
-    let _: Five = primary.run("RL.SLIDE k:0 1000 1d 7");
+    let _: Reply = primary.run("RL.SLIDE k:0 1000 1d 7");
     for node in &nodes {
         node.kill();
     }

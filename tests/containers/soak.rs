@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use redis::{Pipeline, RedisResult, Value};
 use rstest::rstest;
 
-use crate::fleet::{Fleet, Node};
-use crate::support::{Random, ask};
+use crate::load::MAX_LOAD;
+use crate::network::{Network, Node};
+use rl_testkit::{Random, ask, command};
 
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |value| value.parse().unwrap())
@@ -20,10 +21,10 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64, cost: u64) {
     let holder = random.below(2);
     let line = match (n % 8, random.below(10)) {
         (0, 0) => format!("RL.REFUND k:{n} {cost}"),
-        (1, 0) => format!("RL.PEEK k:{n} BUCKET 50 10 1h {cost}"),
+        (1, 0) => format!("RL.PEEK k:{n} \"BUCKET 50 10 1h {cost}\""),
         (2, 0) => format!("RL.INSPECT k:{n}"),
         (0, 1) => format!(
-            "RL.MULTI k:{n} SLIDE 50 1h 1 k:{} BUCKET 50 10 1h {cost}",
+            "RL.MULTI k:{n} \"SLIDE 50 1h\" k:{} \"BUCKET 50 10 1h {cost}\"",
             n / 8 * 8 + 1
         ),
         (5, 0) => format!("RL.RELEASE k:{n} h{holder}"),
@@ -44,14 +45,10 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64, cost: u64) {
             "RL.POLICY GET three",
         ][n as usize / 8 % 4]
             .to_owned(),
-        (_, 1) => format!("RL.PEEK k:{n} POLICY three {cost}"),
+        (_, 1) => format!("RL.PEEK k:{n} \"POLICY three {cost}\""),
         _ => format!("RL.CHECK k:{n} three {cost}"),
     };
-    let mut words = line.split(' ');
-    let call = pipe.cmd(words.next().unwrap());
-    for word in words {
-        call.arg(word);
-    }
+    pipe.add_command(command(&line));
 }
 
 /// What is looked at once in a while: memory of the data, and how long a call takes.
@@ -106,9 +103,9 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     );
     // Calls per second and worker: enough to keep a core busy, not to queue up.
     let pause = Duration::from_secs(1) / (setting("SOAK_RATE", 5_000) / 100) as u32;
-    let fleet = Fleet::new();
+    let network = Network::new();
     let aof = ["--appendonly", "yes", "--save", ""];
-    let [primary, replica] = &[fleet.server(&aof), fleet.server(&aof)];
+    let [primary, replica] = &[network.server(&aof), network.server(&aof)];
     replica.follow(primary);
 
     let send = |from: u64,
@@ -166,7 +163,10 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
             let (stop, calls, send) = (&stop, &calls, &send);
             scope.spawn(move || {
                 let (mut con, mut random) = (primary.connect().unwrap(), Random(seed));
+                let begin = Instant::now();
                 while !stop.load(SeqCst) {
+                    let longest = MAX_LOAD + Duration::from_secs(seconds);
+                    assert!(begin.elapsed() < longest, "the test has not ended");
                     let next = Instant::now() + pause;
                     calls.fetch_add(send(u64::MAX, 100, 0..4, &mut random, &mut con), SeqCst);
                     sleep(next.saturating_duration_since(Instant::now()));

@@ -1,8 +1,8 @@
 //! A primary and a replica under the eyes of somebody who promotes: three sentinels, or a cluster.
 
 use crate::callers::slot;
-use crate::fleet::{Fleet, Node};
-use crate::patience::eventually;
+use crate::network::{Network, Node};
+use rl_testkit::eventually;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -17,7 +17,7 @@ pub struct Topology {
     /// The sentinels, or the primaries of the other slots.
     watchers: Vec<Node>,
     /// Last, so that it outlives its nodes.
-    _fleet: Fleet,
+    _network: Network,
 }
 
 const LAST_SLOT: u16 = 5460;
@@ -26,17 +26,17 @@ pub const CLUSTER: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-time
 
 impl Topology {
     pub fn new(kind: Kind, options: &[&str]) -> Self {
-        let fleet = Fleet::new();
+        let network = Network::new();
         match kind {
-            Kind::Sentinel => Self::sentinel(fleet, options),
-            Kind::Cluster => Self::cluster(fleet, options),
+            Kind::Sentinel => Self::sentinel(network, options),
+            Kind::Cluster => Self::cluster(network, options),
         }
     }
 
-    fn sentinel(fleet: Fleet, options: &[&str]) -> Self {
-        let nodes = [fleet.server(options), fleet.server(&[])];
+    fn sentinel(network: Network, options: &[&str]) -> Self {
+        let nodes = [network.server(options), network.server(&[])];
         nodes[1].follow(&nodes[0]);
-        let watchers: Vec<Node> = (0..3).map(|_| fleet.sentinel(&nodes[0])).collect();
+        let watchers: Vec<Node> = (0..3).map(|_| network.sentinel(&nodes[0])).collect();
         for watcher in &watchers {
             eventually("the sentinels know each other and the replica", || {
                 let known: String = watcher.info("sentinel", "master0");
@@ -47,21 +47,21 @@ impl Topology {
             kind: Kind::Sentinel,
             nodes,
             watchers,
-            _fleet: fleet,
+            _network: network,
         }
     }
 
-    fn cluster(fleet: Fleet, options: &[&str]) -> Self {
+    fn cluster(network: Network, options: &[&str]) -> Self {
         let first: Vec<&str> = CLUSTER.iter().chain(options).copied().collect();
-        let nodes = [fleet.server(&first), fleet.server(&CLUSTER)];
-        let watchers = vec![fleet.server(&CLUSTER), fleet.server(&CLUSTER)];
+        let nodes = [network.server(&first), network.server(&CLUSTER)];
+        let watchers = vec![network.server(&CLUSTER), network.server(&CLUSTER)];
         join_cluster(&[&nodes[0], &watchers[0], &watchers[1]]);
         replicate(&nodes[1], &nodes[0], &watchers);
         Self {
             kind: Kind::Cluster,
             nodes,
             watchers,
-            _fleet: fleet,
+            _network: network,
         }
     }
 

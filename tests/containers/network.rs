@@ -7,10 +7,9 @@ use std::time::Duration;
 use redis::{Client, Connection, FromRedisValue, RedisResult, Value};
 
 use crate::docker::{docker, image, label, try_docker};
-use crate::patience::eventually;
-use crate::support::{Five, ask, try_ask};
+use rl_testkit::{Reply, ask, eventually, try_ask};
 
-pub struct Fleet {
+pub struct Network {
     name: String,
     /// The first three numbers of every address on `back`.
     prefix: String,
@@ -36,7 +35,7 @@ pub struct Setup<'a> {
     pub files: &'a [(&'a str, &'a str)],
 }
 
-impl Fleet {
+impl Network {
     pub fn new() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -157,7 +156,7 @@ fn internal_network(name: &str) -> String {
     subnet
 }
 
-impl Drop for Fleet {
+impl Drop for Network {
     fn drop(&mut self) {
         if std::env::var_os("RL_KEEP").is_some() && std::thread::panicking() {
             return;
@@ -264,8 +263,8 @@ impl Node {
 
     /// Units that the server has counted for a key of the load.
     pub fn used(&self, key: &str, limit: u64) -> u64 {
-        let five: Five = self.run(&format!("RL.PEEK {key} SLIDE {limit} 1d 0"));
-        limit - five.2 as u64
+        let reply: Reply = self.run(&format!("RL.PEEK {key} \"SLIDE {limit} 1d 0\""));
+        limit - reply.2 as u64
     }
 
     pub fn follow(&self, primary: &Node) {

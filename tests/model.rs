@@ -1,18 +1,14 @@
 //! RL.MULTI over all algorithms at once, with refunds and releases in between, on a server whose clock
 //! the test sets: every answer is as a naive model says, and a denial spends nothing anywhere.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use redis::Value;
+use rl_testkit::{FrozenServer, NOON_US};
+use rl_testkit::{MultiReply, Random, Reply};
 use rstest::rstest;
-use support::clock::{Frozen, NOON_US};
-use support::{Five, Multi, Random};
 
 /// All times are in microseconds.
 type Time = i128;
@@ -54,6 +50,7 @@ struct Taken {
     held: BTreeMap<u64, (u64, Time)>,
 }
 
+#[derive(Clone)]
 struct Key {
     name: String,
     kind: Kind,
@@ -191,17 +188,21 @@ impl Key {
         }
     }
 
-    /// How many units a refund may say that it gave back: those in use. Of a debt the key does not know the
-    /// rate, so it may say more, up to what was owed when it was last written.
+    /// How many units a refund may say that it gave back: as many as usage drops by. Of a debt the key does not
+    /// know the rate, so it may say more, up to what was owed when it was last written.
     fn refundable(&self, units: u64, now: Time) -> RangeInclusive<u64> {
-        let used = self.used(now, None).min(units);
         match self.kind {
             Kind::Bucket { .. } | Kind::Leak { .. } => {
+                let used = self.used(now, None).min(units);
                 let owed = self.taken.owed.div_ceil(self.rate().1) as u64;
                 used..=owed.min(units)
             }
-            // What has faded in part is taken off whole.
-            _ => used..=used,
+            _ => {
+                let mut after = self.clone();
+                after.refund(units, units, now);
+                let dropped = self.used(now, None) - after.used(now, None);
+                dropped..=dropped
+            }
         }
     }
 
@@ -266,30 +267,30 @@ impl Key {
     }
 
     /// The five integers are right. `self` is as before the call, `after` as it left it.
-    fn check(&self, after: &Self, ask: &Ask, now: Time, forced: bool, five: Five) {
+    fn check(&self, after: &Self, ask: &Ask, now: Time, forced: bool, reply: Reply) {
         let later = |ms: i64| now + Time::from(ms) * MS;
         let allowed = forced || self.fits(ask, now);
-        assert_eq!(five.0 == 1, allowed, "allowed");
-        assert_eq!(five.1 as u64, ask.limit, "limit");
+        assert_eq!(reply.0 == 1, allowed, "allowed");
+        assert_eq!(reply.1 as u64, ask.limit, "limit");
         let remaining = ask.limit.saturating_sub(after.used(now, None));
-        assert_eq!(five.2 as u64, remaining, "remaining");
+        assert_eq!(reply.2 as u64, remaining, "remaining");
         // Waits are not computed but tried: over after so many milliseconds, and not one before.
         if !allowed && ask.cost > ask.limit {
-            assert_eq!(five.3, -1, "never");
+            assert_eq!(reply.3, -1, "never");
         } else if !allowed {
-            assert!(five.3 > 0, "a wait");
-            assert!(self.fits(ask, later(five.3)), "passes after its wait");
-            assert!(!self.fits(ask, later(five.3 - 1)), "and not before");
+            assert!(reply.3 > 0, "a wait");
+            assert!(self.fits(ask, later(reply.3)), "passes after its wait");
+            assert!(!self.fits(ask, later(reply.3 - 1)), "and not before");
         } else if let Kind::Leak { .. } = self.kind {
             let (rate, _) = self.rate();
             let delay = self.owed(now).div_ceil(rate).div_ceil(MS as u128);
-            assert_eq!(five.3 as u128, delay, "the queue ahead");
+            assert_eq!(reply.3 as u128, delay, "the queue ahead");
         } else {
-            assert_eq!(five.3, 0, "no wait");
+            assert_eq!(reply.3, 0, "no wait");
         }
-        assert!(after.is_new(later(five.4)), "as good as new");
+        assert!(after.is_new(later(reply.4)), "as good as new");
         assert!(
-            five.4 == 0 || !after.is_new(later(five.4 - 1)),
+            reply.4 == 0 || !after.is_new(later(reply.4 - 1)),
             "and not before"
         );
     }
@@ -359,9 +360,9 @@ fn asks(random: &mut Random, keys: &[Key]) -> Vec<Ask> {
 }
 
 #[rstest]
-fn every_answer_is_as_the_model_says(#[values(1, 2, 3, 4)] seed: u64) {
+fn every_reply_is_what_the_model_predicts(#[values(1, 2, 3, 4)] seed: u64) {
     let mut random = Random(seed * 1_000_003);
-    let frozen = Frozen::with(&["hz", "100"]);
+    let frozen = FrozenServer::with(&["hz", "100"]);
     if frozen.cannot_be_tested() {
         return;
     }
@@ -416,7 +417,8 @@ fn every_answer_is_as_the_model_says(#[values(1, 2, 3, 4)] seed: u64) {
                 expected.contains(&given),
                 "round {round} at {now_us}: {command} {word} gave {given}, not {expected:?}: {key}"
             );
-            if command == "RL.REFUND" {
+            // What does not show is not taken off.
+            if command == "RL.REFUND" && given > 0 {
                 key.refund(units, given, now);
             }
             given_back += given;
@@ -427,16 +429,16 @@ fn every_answer_is_as_the_model_says(#[values(1, 2, 3, 4)] seed: u64) {
         let option = [None, None, None, None, Some("PEEK"), Some("FORCE")];
         let option = option[random.below(6) as usize];
         let mut call = redis::cmd("RL.MULTI");
-        for ask in &asks {
+        for (place, ask) in asks.iter().enumerate() {
             let key = &keys[ask.key];
+            let option = option.filter(|_| place == 0).map(|word| format!("{word} "));
             call.arg(&key.name);
-            call.arg(key.spec(ask).split(' ').collect::<Vec<_>>());
+            call.arg(option.unwrap_or_default() + &key.spec(ask));
         }
-        call.arg(option);
         let mut pipe = redis::pipe();
         pipe.cmd("DEBUG").arg("DIGEST").add_command(call.clone());
         pipe.cmd("DEBUG").arg("DIGEST");
-        let (before, (allowed, wait, each), after): (String, Multi, String) =
+        let (before, (allowed, wait, each), after): (String, MultiReply, String) =
             pipe.query(&mut con).unwrap();
 
         let forced = option == Some("FORCE");
@@ -447,7 +449,7 @@ fn every_answer_is_as_the_model_says(#[values(1, 2, 3, 4)] seed: u64) {
         assert_eq!(allowed == 1, expected, "{context}");
         assert_eq!(each.len(), asks.len(), "{context}");
         let mut longest = 0;
-        for (ask, &five) in asks.iter().zip(&each) {
+        for (ask, &reply) in asks.iter().zip(&each) {
             let key = &mut keys[ask.key];
             let old = Key {
                 name: key.name.clone(),
@@ -460,14 +462,14 @@ fn every_answer_is_as_the_model_says(#[values(1, 2, 3, 4)] seed: u64) {
             }
             let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 // Where the call as a whole is denied, a limit that would have allowed tells what is left.
-                old.check(key, ask, now, forced, five);
+                old.check(key, ask, now, forced, reply);
             }));
-            assert!(checked.is_ok(), "{five:?} of {old}\n{context}");
+            assert!(checked.is_ok(), "{reply:?} of {old}\n{context}");
             if option == Some("PEEK") {
                 key.taken = old.taken;
             }
-            if five.0 == 0 {
-                longest = match (longest, five.3) {
+            if reply.0 == 0 {
+                longest = match (longest, reply.3) {
                     (-1, _) | (_, -1) => -1,
                     (one, other) => one.max(other),
                 };

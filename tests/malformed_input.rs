@@ -1,16 +1,14 @@
 //! Whatever a client sends, the server stays up, answers, and keeps its memory.
 
-#![allow(clippy::unwrap_used)]
-
-mod support;
-
 use redis::{Connection, ErrorKind, RedisResult, Value};
-use rl_core::parse::Spec;
-use rl_core::{Mode, Next, State, exact, lease};
+use rl_core::syntax::Spec;
+use rl_core::{Mode, State, Update};
+use rl_testkit::{Random, Reply, Server, ask, ask_error, error_text, eventually};
 use rstest::{fixture, rstest};
-use support::{Five, Random, Server, ask, ask_error, error_text, eventually};
 
-const COMMANDS: [&str; 15] = [
+/// Containers with their subcommands: to an unknown one the server itself replies, with an error that repeats its bytes as
+/// they are, and the client cannot read what is not UTF-8.
+const COMMANDS: [&str; 21] = [
     "RL.SLIDE",
     "RL.BUCKET",
     "RL.FIXED",
@@ -24,9 +22,24 @@ const COMMANDS: [&str; 15] = [
     "RL.INSPECT",
     "RL.LOAD",
     "RL.CHECK",
-    "RL.POLICY",
-    "RL.OVERRIDE",
+    "RL.POLICY SET",
+    "RL.POLICY GET",
+    "RL.POLICY DEL",
+    "RL.POLICY LIST",
+    "RL.POLICY LOAD",
+    "RL.OVERRIDE SET",
+    "RL.OVERRIDE GET",
+    "RL.OVERRIDE DEL",
 ];
+
+fn start(command: &str) -> redis::Cmd {
+    let mut words = command.split(' ');
+    let mut call = redis::cmd(words.next().unwrap());
+    for word in words {
+        call.arg(word);
+    }
+    call
+}
 
 #[fixture]
 fn server() -> Server {
@@ -175,14 +188,26 @@ fn nearly_right(random: &mut Random) -> redis::Cmd {
         }
         2 => {
             let mut call = redis::cmd("RL.PEEK");
-            call.arg(key).arg(spec(random));
+            call.arg(key).arg(spec(random).join(" "));
             call
         }
         _ => {
             let mut call = redis::cmd("RL.MULTI");
             for n in 0..=random.below(12) {
-                call.arg(format!("key{n}")).arg(spec(random));
-                if random.below(20) == 0 {
+                let mut spec = spec(random);
+                let option = ["PEEK", "FORCE", "SHADOW"].get(random.below(12) as usize);
+                if let Some(option) = option.filter(|&&word| n == 0 || word == "SHADOW") {
+                    spec.insert(0, (*option).to_owned());
+                }
+                let mut spec = spec
+                    .join(if random.below(20) > 0 { " " } else { "  " })
+                    .into_bytes();
+                if random.below(30) == 0 {
+                    spec.push(b' ');
+                    spec.extend(word(random));
+                }
+                call.arg(format!("key{n}")).arg(spec);
+                if random.below(40) == 0 {
                     call.arg(word(random));
                 }
             }
@@ -196,13 +221,13 @@ fn nearly_right(random: &mut Random) -> redis::Cmd {
 }
 
 #[rstest]
-fn random_words_crash_nothing_and_leave_nothing(server: Server) {
+fn random_arguments_crash_nothing_and_leave_nothing(server: Server) {
     let (mut con, mut random) = (server.connect(), Random(20_240_601));
     let mut round = |calls: usize| {
         let mut answered = 0;
         for n in 0..calls {
             let call = if n % 2 == 0 {
-                let mut call = redis::cmd(COMMANDS[random.below(COMMANDS.len() as u64) as usize]);
+                let mut call = start(COMMANDS[random.below(COMMANDS.len() as u64) as usize]);
                 for _ in 0..random.below(14) {
                     call.arg(word(&mut random));
                 }
@@ -213,7 +238,7 @@ fn random_words_crash_nothing_and_leave_nothing(server: Server) {
             answered += usize::from(outcome(&call, &mut con).is_ok());
         }
         assert_eq!(ask::<String>(&mut con, "PING"), "PONG");
-        ask::<()>(&mut con, "FLUSHALL");
+        ask::<()>(&mut con, "FLUSHALL SYNC");
         (answered, server.info_number("memory", "used_memory"))
     };
     round(2000);
@@ -224,7 +249,7 @@ fn random_words_crash_nothing_and_leave_nothing(server: Server) {
 }
 
 #[rstest]
-fn huge_keys_and_many_words_crash_nothing_and_leave_nothing(server: Server) {
+fn huge_keys_and_many_arguments_crash_nothing_and_leave_nothing(server: Server) {
     let mut con = server.connect();
     let huge = bytes(&mut Random(3), 1 << 20);
     let mut round = || {
@@ -233,7 +258,7 @@ fn huge_keys_and_many_words_crash_nothing_and_leave_nothing(server: Server) {
         outcome(&slide, &mut con).unwrap();
         for position in 1..8 {
             for command in COMMANDS {
-                let mut call = redis::cmd(command);
+                let mut call = start(command);
                 for n in 1..8 {
                     match n == position {
                         true => call.arg(&huge),
@@ -259,31 +284,41 @@ fn huge_keys_and_many_words_crash_nothing_and_leave_nothing(server: Server) {
         for n in 0..20 {
             let mut key = huge.clone();
             key.push(n);
-            multi.arg(key).arg("SLIDE").arg(5).arg("1h").arg(1);
+            multi.arg(key).arg("SLIDE 5 1h");
         }
         outcome(&multi, &mut con).unwrap();
 
         for command in COMMANDS {
             for words in ["PEEK", "SLIDE", "k", ""] {
-                let mut call = redis::cmd(command);
+                let mut call = start(command);
                 call.arg(vec![words; 100_000]);
                 outcome(&call, &mut con).unwrap_err();
             }
-            let mut call = redis::cmd(command);
-            call.arg(["k", "SLIDE", "1", "1", "1"].repeat(20_000));
+            let mut call = start(command);
+            call.arg(["k", "SLIDE 1 1"].repeat(50_000));
             outcome(&call, &mut con).unwrap_err();
         }
         let mut keys = redis::cmd("COMMAND");
         keys.arg("GETKEYS").arg("RL.MULTI");
-        keys.arg(["k", "SLIDE", "1", "1", "1"].repeat(20_000));
+        keys.arg(["k", "SLIDE 1 1"].repeat(50_000));
         let keys: Vec<String> = keys.query(&mut con).unwrap();
-        assert_eq!(keys.len(), 20_000);
-        let mut peeks = redis::cmd("RL.MULTI");
-        peeks.arg(&["k", "SLIDE", "1", "1", "1"]);
-        peeks.arg(vec!["PEEK"; 100_000]);
-        outcome(&peeks, &mut con).unwrap_err();
+        assert_eq!(keys.len(), 50_000);
+        // Specs of a megabyte: one word, many words, many spaces.
+        let slide = "SLIDE 1 1".to_owned();
+        for (spec, reads) in [
+            (huge.clone(), false),
+            ("PEEK ".repeat(200_000).into_bytes(), false),
+            (("PEEK ".repeat(200_000) + &slide).into_bytes(), true),
+            ((" ".repeat(1 << 20) + &slide).into_bytes(), false),
+            ((slide.clone() + &" ".repeat(1 << 20)).into_bytes(), false),
+            ((slide + " ").repeat(100_000).into_bytes(), false),
+        ] {
+            let mut call = redis::cmd("RL.MULTI");
+            call.arg("k").arg(spec);
+            assert_eq!(outcome(&call, &mut con).is_ok(), reads);
+        }
         assert_eq!(ask::<String>(&mut con, "PING"), "PONG");
-        ask::<()>(&mut con, "FLUSHALL");
+        ask::<()>(&mut con, "FLUSHALL SYNC");
     };
     round();
     let start = server.info_number("memory", "used_memory");
@@ -297,18 +332,17 @@ fn huge_keys_and_many_words_crash_nothing_and_leave_nothing(server: Server) {
 }
 
 /// The step that the first call of a limit takes.
-fn first_step(spec: &str, now_ms: u64) -> Next<'_> {
-    let mut words = spec.split(' ').map(str::as_bytes);
-    let Spec { limit, cost } = Spec::parse(&mut words).unwrap();
+fn first_step(spec: &str, now_ms: u64) -> Update<'_> {
+    let Spec { limit, cost } = Spec::parse(spec.as_bytes()).unwrap();
     let outcome = limit
         .evaluate(None, now_ms * 1000, cost, Mode::Force)
         .unwrap();
-    outcome.next.unwrap()
+    outcome.update.unwrap()
 }
 
 /// A state as it goes over the wire: what the first call of a limit leaves behind.
 fn captured(spec: &str, now_ms: u64) -> Vec<u8> {
-    let state = first_step(spec, now_ms).begin().unwrap();
+    let state = first_step(spec, now_ms).into_initial().unwrap();
     state.blob().to_vec()
 }
 
@@ -347,8 +381,8 @@ fn a_loaded_state_counts_until_its_end(server: Server) {
         } else {
             " PRECISION 7"
         };
-        let five: Five = ask(&mut con, &format!("RL.PEEK k {limit} 0{option}"));
-        assert_eq!(five.2, left, "{spec}");
+        let reply: Reply = ask(&mut con, &format!("RL.PEEK k \"{limit} 0{option}\""));
+        assert_eq!(reply.2, left, "{spec}");
         assert!((server.expire_at_ms("k") - end as i64).abs() <= 1);
     }
 }
@@ -359,7 +393,7 @@ fn a_state_loaded_after_its_end_deletes_the_key(server: Server) {
     let now = now_ms(&mut con);
     let blob = captured("SLIDE 10 1h 4", now);
     for past in [1, now - 1000] {
-        let _: Five = ask(&mut con, "RL.SLIDE k 10 1h");
+        let _: Reply = ask(&mut con, "RL.SLIDE k 10 1h");
         assert_eq!(load(&mut con, "k", past, &blob), Ok(Value::Okay));
         assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0, "{past}");
     }
@@ -370,19 +404,28 @@ fn a_state_loaded_after_its_end_deletes_the_key(server: Server) {
         dirty,
         "nothing to delete, nothing changed"
     );
-    let error = load(&mut con, "k", 0, &blob).unwrap_err();
-    assert!(
-        error.contains("expire-at-ms"),
-        "no key without an end: {error}"
-    );
     assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
 }
 
 #[rstest]
-fn damaged_states_are_refused_and_change_nothing(server: Server) {
+fn a_state_loaded_without_an_end_has_none_until_its_own_moves(server: Server) {
+    let mut con = server.connect();
+    let now = now_ms(&mut con);
+    let blob = captured("SLIDE 10 1h 4", now);
+    // On a new key, and on one that has an expiry.
+    for _ in 0..2 {
+        assert_eq!(load(&mut con, "k", 0, &blob), Ok(Value::Okay));
+        assert_eq!(server.expire_at_ms("k"), -1);
+        assert_eq!(load(&mut con, "k", now + 99_999, &blob), Ok(Value::Okay));
+        assert!(server.expire_at_ms("k") > 0);
+    }
+}
+
+#[rstest]
+fn corrupt_states_are_refused_and_change_nothing(server: Server) {
     let (mut con, mut random) = (server.connect(), Random(11));
     let now = now_ms(&mut con);
-    let _: Five = ask(&mut con, "RL.SLIDE k 10 1h 4");
+    let _: Reply = ask(&mut con, "RL.SLIDE k 10 1h 4");
     let before = server.digest("k");
     let blob = captured("SLIDE 10 1h 4", now);
     let mut refused = |blob: &[u8], why: &str| {
@@ -441,21 +484,21 @@ fn odd_step(random: &mut Random, now_us: u64) -> Vec<u8> {
     let holders: [&[u8]; 4] = [b"a", b"b", b"\0", &[7; 256]];
     let holder = holders[random.below(4) as usize];
     let next = match random.below(6) {
-        0 => Next::Exact(exact::Next::Take {
+        0 => Update::Exact(rl_core::ExactUpdate::Charge {
             at_us,
             window_us,
             units,
         }),
-        1 => Next::Exact(exact::Next::Notice { at_us, window_us }),
-        2 => Next::Exact(exact::Next::Refund { units }),
-        3 => Next::Lease(lease::Next::Hold {
+        1 => Update::Exact(rl_core::ExactUpdate::Adjust { at_us, window_us }),
+        2 => Update::Exact(rl_core::ExactUpdate::Refund { at_us: 0, units }),
+        3 => Update::Lease(rl_core::LeaseUpdate::Hold {
             at_us,
             expires_us: [at_us + window_us, random.below(1 << 60)][random.below(2) as usize],
             units,
             holder,
         }),
-        4 => Next::Lease(lease::Next::Release { at_us, holder }),
-        _ => Next::Lease(lease::Next::StepBack { at_us }),
+        4 => Update::Lease(rl_core::LeaseUpdate::Release { at_us, holder }),
+        _ => Update::Lease(rl_core::LeaseUpdate::ClockStepBack { at_us }),
     };
     next.blob().to_vec()
 }
@@ -492,23 +535,23 @@ fn any_steps_leave_what_can_be_used_saved_and_loaded(server: Server) {
 }
 
 #[rstest]
-fn a_step_that_begins_nothing_leaves_other_keys_alone(server: Server) {
+fn a_step_without_its_state_leaves_other_keys_alone(server: Server) {
     let mut con = server.connect();
     let now = now_ms(&mut con);
-    let refund = Next::Exact(exact::Next::Refund { units: 1 }).blob();
-    let back = Next::Exact(exact::Next::Notice {
+    let refund = Update::Exact(rl_core::ExactUpdate::Refund { at_us: 0, units: 1 }).blob();
+    let back = Update::Exact(rl_core::ExactUpdate::Adjust {
         at_us: 1,
         window_us: 1000,
     })
     .blob();
     let holder = b"me";
-    let release = Next::Lease(lease::Next::Release { at_us: 1, holder }).blob();
+    let release = Update::Lease(rl_core::LeaseUpdate::Release { at_us: 1, holder }).blob();
     for blob in [refund, back, release] {
         ask::<()>(&mut con, "FLUSHALL");
         let _ = load(&mut con, "missing", now + 1000, &blob);
         assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
         ask::<()>(&mut con, "LPUSH list x");
-        let _: Five = ask(&mut con, "RL.SLIDE slide 9 1h 3");
+        let _: Reply = ask(&mut con, "RL.SLIDE slide 9 1h 3");
         let before = server.digest_all();
         let _ = load(&mut con, "list", now + 1000, &blob);
         let _ = load(&mut con, "slide", now + 1000, &blob);
@@ -543,45 +586,45 @@ fn a_key_has_at_most_ten_thousand_holders(server: Server) {
     assert_eq!(
         ask_error(
             &mut con,
-            "RL.MULTI s SLIDE 5 1h 1 k LEASE 1000000 1h one-more 1"
+            r#"RL.MULTI s "SLIDE 5 1h 1" k "LEASE 1000000 1h one-more 1""#
         ),
         full
     );
     assert_eq!(ask::<i64>(&mut con, "EXISTS s"), 0, "nothing spent");
     assert_eq!(server.digest("k"), before);
-    let renewed: Five = ask(&mut con, "RL.LEASE k 1000000 1h 77 3");
+    let renewed: Reply = ask(&mut con, "RL.LEASE k 1000000 1h 77 3");
     assert_eq!((renewed.0, renewed.2), (1, 1_000_000 - 10_002));
     assert_eq!(ask::<i64>(&mut con, "RL.RELEASE k 78"), 1);
-    let one_more: Five = ask(&mut con, "RL.LEASE k 1000000 1h one-more");
+    let one_more: Reply = ask(&mut con, "RL.LEASE k 1000000 1h one-more");
     assert_eq!(one_more.0, 1);
 
     // Not by way of RL.LOAD either: what it left could not be loaded again.
     let now = now_ms(&mut con);
-    let hold = lease::Next::Hold {
+    let hold = rl_core::LeaseUpdate::Hold {
         at_us: now * 1000,
         expires_us: (now + 3_600_000) * 1000,
         units: 1,
         holder: b"yet one more",
     };
-    let _ = load(&mut con, "k", now + 3_600_000, &Next::Lease(hold).blob());
+    let _ = load(&mut con, "k", now + 3_600_000, &Update::Lease(hold).blob());
     let _: () = server.run("DEBUG", &["RELOAD"]);
     assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 1);
 }
 
 #[rstest]
-fn a_log_has_its_ceilings(server: Server) {
+fn a_log_is_bounded(server: Server) {
     let mut con = server.connect();
-    let five: Five = ask(&mut con, "RL.EXACT k 1000000 3650d 1000000");
-    assert_eq!((five.0, five.2), (1, 0));
+    let reply: Reply = ask(&mut con, "RL.EXACT k 1000000 3650d 1000000");
+    assert_eq!((reply.0, reply.2), (1, 0));
     let error = ask_error(&mut con, "RL.EXACT k 1000001 3650d");
     assert!(error.contains("limit of EXACT must be"), "{error}");
     // Any cost may be forced, as often as one likes.
     for _ in 0..200 {
-        let five: Five = ask(&mut con, "RL.EXACT k 1000000 3650d 9007199254740991 FORCE");
-        assert_eq!((five.0, five.2), (1, 0));
+        let reply: Reply = ask(&mut con, "RL.EXACT k 1000000 3650d 9007199254740991 FORCE");
+        assert_eq!((reply.0, reply.2), (1, 0));
     }
     let _: () = server.run("DEBUG", &["RELOAD"]);
-    let denied: Five = ask(&mut con, "RL.EXACT k 1000000 3650d");
+    let denied: Reply = ask(&mut con, "RL.EXACT k 1000000 3650d");
     assert_eq!((denied.0, denied.2), (0, 0));
     assert!(ask::<u64>(&mut con, "RL.REFUND k 9007199254740991") == 9_007_199_254_740_991);
 }
@@ -613,7 +656,7 @@ fn any_state_that_loads_can_be_used(server: Server) {
         }
         let end = now + random.below(1 << 50) + 1000;
         let accepted = load(&mut con, "k", end, &blob).is_ok();
-        assert_eq!(accepted, Next::decode_blob(&blob).is_ok(), "{blob:?}");
+        assert_eq!(accepted, Update::decode_blob(&blob).is_ok(), "{blob:?}");
         if accepted {
             loaded += 1;
             for _ in 0..5 {
