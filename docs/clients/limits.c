@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     freeReplyObject(r);
 
     /* Both or none. */
-    const char *multi[] = {"RL.MULTI", requests, "SLIDE", "100", "60s", "1", search, "BUCKET", "200", "100", "1h", "5"};
+    const char *multi[] = {"RL.MULTI", requests, "SLIDE 100 60s", search, "BUCKET 200 100 1h 5"};
     r = call(&c, COUNT(multi), multi);
     redisReply **limits = r->element[2]->element;
     printf("MULTI allowed=%lld remaining=%lld,%lld\n", r->element[0]->integer, limits[0]->element[2]->integer,

@@ -36,7 +36,7 @@ func main() {
 	fmt.Printf("BUCKET allowed=%d limit=%d remaining=%d\n", five[0], five[1], five[2])
 
 	// Both or none.
-	reply, err := redis.Values(conn.Do("RL.MULTI", requests, "SLIDE", 100, "60s", 1, search, "BUCKET", 200, 100, "1h", 5))
+	reply, err := redis.Values(conn.Do("RL.MULTI", requests, "SLIDE 100 60s", search, "BUCKET 200 100 1h 5"))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,7 +17,7 @@ async function main() {
   console.log(`BUCKET allowed=${allowed} limit=${limit} remaining=${remaining}`);
 
   // Both or none.
-  const [both, , limits] = await call("RL.MULTI", requests, "SLIDE", 100, "60s", 1, search, "BUCKET", 200, 100, "1h", 5);
+  const [both, , limits] = await call("RL.MULTI", requests, "SLIDE 100 60s", search, "BUCKET 200 100 1h 5");
   console.log(`MULTI allowed=${both} remaining=${limits.map((each) => each[2]).join(",")}`);
 
   await cluster.disconnect();

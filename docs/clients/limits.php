@@ -14,6 +14,6 @@ echo "BUCKET allowed=$allowed limit=$limit remaining=$remaining\n";
 
 // Both or none.
 [$allowed, , $limits] = $cluster->rawCommand(
-    $requests, "RL.MULTI", $requests, "SLIDE", 100, "60s", 1, $search, "BUCKET", 200, 100, "1h", 5
+    $requests, "RL.MULTI", $requests, "SLIDE 100 60s", $search, "BUCKET 200 100 1h 5"
 );
 echo "MULTI allowed=$allowed remaining=", implode(",", array_column($limits, 2)), "\n";

@@ -16,6 +16,6 @@ print(f"BUCKET allowed={allowed} limit={limit} remaining={remaining}")
 
 # Both or none.
 allowed, retry_after_ms, limits = r.execute_command(
-    "RL.MULTI", requests, "SLIDE", 100, "60s", 1, search, "BUCKET", 200, 100, "1h", 5
+    "RL.MULTI", requests, "SLIDE 100 60s", search, "BUCKET 200 100 1h 5"
 )
 print(f"MULTI allowed={allowed} remaining={','.join(str(each[2]) for each in limits)}")

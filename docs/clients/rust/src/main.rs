@@ -31,9 +31,9 @@ fn main() -> RedisResult<()> {
     // Both or none.
     let (allowed, _, limits): (i64, i64, Vec<Five>) = redis::cmd("RL.MULTI")
         .arg(&requests)
-        .arg(&["SLIDE", "100", "60s", "1"])
+        .arg("SLIDE 100 60s")
         .arg(&search)
-        .arg(&["BUCKET", "200", "100", "1h", "5"])
+        .arg("BUCKET 200 100 1h 5")
         .query(&mut con)?;
     println!("MULTI allowed={allowed} remaining={},{}", limits[0].2, limits[1].2);
     Ok(())
