@@ -1,18 +1,18 @@
-//! Decisions as the caller sees them.
+//! Replies: decisions, verdicts of several limits, and stored states.
 
-use rl_core::{Decision, Shown, State};
+use rl_core::{Decision, FieldValue, State};
 
 use crate::check::Verdict;
-use crate::redis::Context;
+use crate::server::Context;
 
 /// `[allowed, limit, remaining, retry_after_ms, reset_after_ms]`
 pub(crate) fn decision(ctx: &Context, decision: &Decision) {
     ctx.reply_array(5);
-    five(ctx, decision);
+    five_integers(ctx, decision);
 }
 
 #[inline(always)]
-fn five(ctx: &Context, decision: &Decision) {
+fn five_integers(ctx: &Context, decision: &Decision) {
     ctx.reply_integer(i64::from(decision.allowed));
     ctx.reply_integer(decision.limit as i64);
     ctx.reply_integer(decision.remaining as i64);
@@ -20,11 +20,11 @@ fn five(ctx: &Context, decision: &Decision) {
     ctx.reply_integer(decision.reset_after_ms as i64);
 }
 
-/// The five integers, and the index of the limit that they are of.
+/// The five integers, and the index of the limit that decided.
 #[inline]
-pub(crate) fn indexed(ctx: &Context, decision: &Decision) {
+pub(crate) fn decision_with_index(ctx: &Context, decision: &Decision) {
     ctx.reply_array(6);
-    five(ctx, decision);
+    five_integers(ctx, decision);
     ctx.reply_integer(i64::from(decision.index));
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn verdict(
     }
 }
 
-/// Algorithm, stored fields, expiry: a map, or pairs where the protocol has none.
+/// Algorithm, stored fields, expiry: a map, or pairs if the protocol has no maps.
 pub(crate) fn inspection(ctx: &Context, state: &State, now_us: u64, expire_at_ms: i64) {
     let fields = state.inspect(now_us);
     ctx.reply_map(fields.len() + 2);
@@ -57,16 +57,16 @@ pub(crate) fn inspection(ctx: &Context, state: &State, now_us: u64, expire_at_ms
     ctx.reply_integer(expire_at_ms);
 }
 
-fn shown(ctx: &Context, value: &Shown) {
+fn shown(ctx: &Context, value: &FieldValue) {
     match value {
-        Shown::Number(number) => ctx.reply_integer(*number as i64),
-        Shown::Numbers(numbers) => {
+        FieldValue::Number(number) => ctx.reply_integer(*number as i64),
+        FieldValue::Numbers(numbers) => {
             ctx.reply_array(numbers.len());
             for number in numbers {
                 ctx.reply_integer(*number as i64);
             }
         }
-        Shown::Members(members) => {
+        FieldValue::Limits(members) => {
             ctx.reply_array(members.len());
             for (algorithm, fields) in members {
                 ctx.reply_map(fields.len() + 1);
@@ -78,7 +78,7 @@ fn shown(ctx: &Context, value: &Shown) {
                 }
             }
         }
-        Shown::Holders(holders) => {
+        FieldValue::Leases(holders) => {
             ctx.reply_array(holders.len());
             for (holder, units, left_ms) in holders {
                 ctx.reply_map(3);

@@ -1,32 +1,30 @@
-//! `RL.AUDIT GET [count] | LEN | RESET`: the latest denials.
+//! `RL.AUDIT GET [count] | LEN | RESET | HELP`: the latest denials.
 
 use std::ffi::CStr;
 
-use rl_core::{Error, parse};
+use rl_core::{Error, syntax};
 
-use crate::eyes::{self, Entry, Shown};
-use crate::failure::Failure;
-use crate::redis::{Access, Args, Argument, Command, Context, Docs};
+use crate::error::{AUDIT_COUNT, AUDIT_SYNTAX, CommandError};
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
+use crate::stats::{self, Entry, FieldValue};
 
 pub(crate) struct Audit;
 
-const COUNT: Failure = Failure::Text("ERR count must be an integer between 0 and 9007199254740991");
-const SYNTAX: Failure = Failure::Text("ERR syntax error: use RL.AUDIT GET [count], LEN or RESET");
-
 impl Command for Audit {
     const NAME: &'static CStr = c"RL.AUDIT";
-    const FLAGS: &'static CStr = c"admin allow-loading allow-stale";
-    // Who sees names of all keys has to be trusted with them.
-    const ACL: &'static str = "admin slow dangerous";
-    const ACCESS: Access = Access::Keyless;
+    // For administrators, because it shows the names of all keys.
+    const FLAGS: CommandFlags = CommandFlags::ADMIN
+        .union(CommandFlags::ALLOW_LOADING)
+        .union(CommandFlags::ALLOW_STALE);
+    const KEYS: Keys = Keys::None;
     const MIN_ARGS: usize = 2;
     const MAX_ARGS: usize = 3;
     const DOCS: Docs = Docs {
-        summary: c"Tells the latest denials: when, which key, what denied, and whose call it was.",
-        complexity: c"O(N) where N is the number of entries told",
+        summary: c"Shows the latest denials: when, which key, what denied, and whose call it was.",
+        complexity: c"O(N) where N is the number of entries shown",
         since: c"0.1.0",
         arguments: &[Argument::one_of(
-            c"what",
+            c"subcommand",
             &[
                 Argument::block(
                     c"get",
@@ -37,43 +35,47 @@ impl Command for Audit {
                 ),
                 Argument::token(c"len", c"LEN"),
                 Argument::token(c"reset", c"RESET"),
+                Argument::token(c"help", c"HELP"),
             ],
         )],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let what = args.get(1).as_bytes();
-        if what.eq_ignore_ascii_case(b"GET") {
-            let most = match args.words(2).next() {
-                Some(word) => parse::count(Some(word), Error::Limit).map_err(|_| COUNT)?,
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
+        let subcommand = args.get(1).as_bytes();
+        let is = |name: &str| subcommand.eq_ignore_ascii_case(name.as_bytes());
+        if is("GET") {
+            let count = match args.from(2).next() {
+                Some(count) => syntax::count(Some(count), Error::Limit).map_err(|_| AUDIT_COUNT)?,
                 None => 10,
             };
-            get(ctx, usize::try_from(most).unwrap_or(usize::MAX));
+            get(ctx, usize::try_from(count).unwrap_or(usize::MAX));
         } else if args.len() > 2 {
-            return Err(SYNTAX);
-        } else if what.eq_ignore_ascii_case(b"LEN") {
-            let len = eyes::with(ctx, |eyes| eyes.audit.len());
+            return Err(AUDIT_SYNTAX);
+        } else if is("LEN") {
+            let len = stats::with(ctx, |stats| stats.audit_log.len());
             ctx.reply_integer(len.unwrap_or(0) as i64);
-        } else if what.eq_ignore_ascii_case(b"RESET") {
-            eyes::with(ctx, |eyes| eyes.audit.reset());
+        } else if is("RESET") {
+            stats::with(ctx, |stats| stats.audit_log.reset());
             ctx.reply_ok();
+        } else if is("HELP") {
+            help::reply::<Self>(ctx);
         } else {
-            return Err(SYNTAX);
+            return Err(AUDIT_SYNTAX);
         }
         Ok(())
     }
 }
 
-fn get(ctx: &Context, most: usize) {
-    eyes::with(ctx, |eyes| {
-        ctx.reply_array(most.min(eyes.audit.len()));
-        for entry in eyes.audit.newest_first().take(most) {
+fn get(ctx: &Context, count: usize) {
+    stats::with(ctx, |stats| {
+        ctx.reply_array(count.min(stats.audit_log.len()));
+        for entry in stats.audit_log.newest_first().take(count) {
             ctx.reply_map(Entry::FIELDS);
             entry.fields(ctx, |name, value| {
                 ctx.reply_text(name.as_bytes());
                 match value {
-                    Shown::Number(number) => ctx.reply_integer(number),
-                    Shown::Text(text) => ctx.reply_text(text),
+                    FieldValue::Number(number) => ctx.reply_integer(number),
+                    FieldValue::Text(text) => ctx.reply_text(text),
                 }
             });
         }

@@ -1,22 +1,21 @@
-//! `RL.CHECK key policy [cost] [PEEK | FORCE]`: the limits that go by a name.
+//! `RL.CHECK key policy [cost] [PEEK | FORCE]`: the limits of a policy.
 
 use std::ffi::CStr;
 
-use rl_core::parse;
+use rl_core::syntax;
 
-use super::single::{COST, FORCE, PEEK};
-use crate::check::{self, Request};
-use crate::failure::Failure;
-use crate::overrides::Applied;
-use crate::redis::{Args, Argument, Command, Context, Docs};
+use super::one_limit::{COST, OPTION};
+use crate::check::{Request, check_one};
+use crate::error::CommandError;
+use crate::policy::EffectivePolicy;
 use crate::reply;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
 
 pub(crate) struct Check;
 
 impl Command for Check {
     const NAME: &'static CStr = c"RL.CHECK";
-    const FLAGS: &'static CStr = c"write fast";
-    const ACL: &'static str = "write fast";
+    const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;
     const DOCS: Docs = Docs {
         summary: c"Checks and counts a call against the limits of a policy.",
@@ -26,19 +25,17 @@ impl Command for Check {
             Argument::KEY,
             Argument::text(c"policy"),
             COST.optional(),
-            Argument::one_of(c"option", &[PEEK, FORCE]).optional(),
+            OPTION,
         ],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let (cost, options) = parse::check(args.words(3))?;
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
+        let (cost, options) = syntax::check_args(args.from(3))?;
         let now_us = ctx.now_us();
-        let policy = args.get(2).as_bytes();
-        let name = args.get(1);
-        let applied = Applied::find(ctx, name, policy, cost, now_us)?;
-        let request = Request::policy(name, applied);
-        let decision = check::one(ctx, &request, options, now_us)?;
-        reply::indexed(ctx, &decision);
+        let (key, policy) = (args.get(1), args.get(2).as_bytes());
+        let policy = EffectivePolicy::find(ctx, key, policy, cost, now_us)?;
+        let decision = check_one(ctx, &Request::policy(key, policy), options, now_us)?;
+        reply::decision_with_index(ctx, &decision);
         Ok(())
     }
 }

@@ -2,17 +2,15 @@
 
 use std::ffi::CStr;
 
-use crate::failure::Failure;
-use crate::redis::{Access, Args, Argument, Command, Context, Docs, Key};
+use crate::error::CommandError;
 use crate::reply;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key};
 
 pub(crate) struct Inspect;
 
 impl Command for Inspect {
     const NAME: &'static CStr = c"RL.INSPECT";
-    const FLAGS: &'static CStr = c"readonly fast";
-    const ACL: &'static str = "read fast";
-    const ACCESS: Access = Access::Read;
+    const FLAGS: CommandFlags = CommandFlags::READONLY.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 2;
     const MAX_ARGS: usize = 2;
     const DOCS: Docs = Docs {
@@ -22,7 +20,7 @@ impl Command for Inspect {
         arguments: &[Argument::KEY],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let mut key = Key::open_to_read(ctx, args.get(1));
         key.read_any()?;
         match key.state() {

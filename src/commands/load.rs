@@ -1,19 +1,22 @@
-//! `RL.LOAD key expire-at-ms blob`: what replicas and the AOF receive. Applied as it is, never decided.
+//! `RL.LOAD key expire-at-ms blob`: what replicas and the AOF receive. It is
+//! applied as received: nothing is decided again.
 
 use std::ffi::CStr;
 
-use rl_core::overrides::Overrides;
-use rl_core::{Error, Next, State, parse};
+use rl_core::policy::Overrides;
+use rl_core::{Error, Update, syntax};
 
-use crate::failure::Failure;
-use crate::redis::{Args, Argument, Command, Context, Docs, Key};
+use crate::check::commit::{self, Loaded};
+use crate::error::CommandError;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key};
 
 pub(crate) struct Load;
 
 impl Command for Load {
     const NAME: &'static CStr = c"RL.LOAD";
-    const FLAGS: &'static CStr = c"write deny-oom fast";
-    const ACL: &'static str = "write fast dangerous";
+    const FLAGS: CommandFlags = CommandFlags::WRITE
+        .union(CommandFlags::FAST)
+        .union(CommandFlags::DANGEROUS);
     const MIN_ARGS: usize = 4;
     const MAX_ARGS: usize = 4;
     const DOCS: Docs = Docs {
@@ -27,70 +30,37 @@ impl Command for Load {
         ],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let name = args.get(1);
-        if Overrides::is_blob(args.get(3).as_bytes()) {
-            return load_overrides(ctx, args);
-        }
-        let expire_at_ms = parse::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
-        let next = Next::decode_blob(args.get(3).as_bytes())?;
-        if expire_at_ms == 0 {
-            return Err(Error::ExpireAt.into());
-        }
-
-        let mut key = Key::open_to_write(ctx, name);
-        if expire_at_ms as u64 <= ctx.now_us() / 1000 && !ctx.is_applying() {
-            // Over before it began, as with RESTORE. A replica leaves that to its primary.
-            if key.delete() {
-                ctx.replicate_delete(name);
-                ctx.signal_modified(name);
-            }
-            ctx.reply_ok();
-            return Ok(());
-        }
-        // Whatever else the key holds is replaced; a step from a state that is not there leads nowhere.
-        let ours = key.read(next.algorithm()).is_ok();
-        let next = match key.state() {
-            Some(_) => Some(next),
-            None => next.begin().map(Next::Whole),
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
+        let (name, blob) = (args.get(1), args.get(3).as_bytes());
+        let expire_at_ms = syntax::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
+        let loaded = if Overrides::is_blob(blob) {
+            Loaded::Overrides(Overrides::decode_blob(blob)?)
+        } else {
+            Loaded::Update(Update::decode_blob(blob)?)
         };
-        if let Some(next) = next {
-            if !ours {
-                key.delete();
-            }
-            key.store(next)?;
-            // No call leaves nothing behind, but a forged step may.
-            if key.state().is_some_and(State::is_empty) {
-                key.delete();
-            } else {
-                key.expire_at(expire_at_ms);
-            }
-            ctx.replicate_verbatim();
-            ctx.signal_modified(name);
+        let mut key = Key::open_to_write(ctx, name);
+        if is_expired(ctx, expire_at_ms) {
+            commit::delete(ctx, &mut key, name);
+        } else {
+            check_memory(ctx, &key)?;
+            commit::commit_loaded(ctx, &mut key, name, loaded, expire_at_ms)?;
         }
         ctx.reply_ok();
         Ok(())
     }
 }
 
-/// Overrides come whole; an expiry of 0 stands for none.
-fn load_overrides(ctx: &Context, args: Args) -> Result<(), Failure> {
-    let name = args.get(1);
-    let expire_at_ms = parse::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
-    let overrides = Overrides::decode_blob(args.get(3).as_bytes())?;
-    let mut key = Key::open_to_write(ctx, name);
-    let over = expire_at_ms > 0 && expire_at_ms as u64 <= ctx.now_us() / 1000;
-    if over && !ctx.is_applying() {
-        if key.delete() {
-            ctx.replicate_delete(name);
-            ctx.signal_modified(name);
-        }
-    } else {
-        key.put_overrides(overrides)?;
-        key.expire_at_or_never(expire_at_ms);
-        ctx.replicate_verbatim();
-        ctx.signal_modified(name);
+/// As with RESTORE, what has already expired is not stored. A replica leaves that to its primary.
+fn is_expired(ctx: &Context, expire_at_ms: i64) -> bool {
+    let expired = expire_at_ms > 0 && expire_at_ms as u64 <= ctx.now_us() / 1000;
+    expired && !ctx.is_applying()
+}
+
+/// What a primary has done, its replicas do even if their memory is full. (The flag deny-oom would refuse it.) Other
+/// callers may not create a key then.
+fn check_memory(ctx: &Context, key: &Key) -> Result<(), Error> {
+    if key.is_empty() && ctx.is_full() && !ctx.is_applying() {
+        return Err(Error::OutOfMemory);
     }
-    ctx.reply_ok();
     Ok(())
 }

@@ -1,22 +1,16 @@
 //! One file for each command: its name, its flags, its page in COMMAND DOCS, its syntax.
 
 pub(crate) mod audit;
-pub(crate) mod bucket;
 pub(crate) mod check;
-pub(crate) mod exact;
-pub(crate) mod fixed;
 pub(crate) mod inspect;
-pub(crate) mod leak;
-pub(crate) mod lease;
 pub(crate) mod load;
 pub(crate) mod multi;
+pub(crate) mod one_limit;
 pub(crate) mod overrides;
 pub(crate) mod peek;
 pub(crate) mod policy;
 pub(crate) mod refund;
 pub(crate) mod release;
-mod single;
-pub(crate) mod slide;
 pub(crate) mod stats;
 pub(crate) mod throttle;
 pub(crate) mod top;

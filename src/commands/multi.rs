@@ -1,81 +1,59 @@
-//! `RL.MULTI key spec [key spec …] [PEEK | FORCE]`: all limits allow, or none is spent.
+//! `RL.MULTI key spec [key spec …]`: all limits allow, or none is charged. PEEK or FORCE stands at the start of the
+//! first spec.
 
 use std::ffi::CStr;
 use std::hash::{DefaultHasher, Hasher};
 
-use rl_core::{Error, parse};
+use rl_core::{Algorithm, Error, syntax};
 use smallvec::SmallVec;
 
-use super::single::{self, FORCE, PEEK};
-use super::{bucket, exact, fixed, leak, lease, slide};
-use crate::check::{self, INLINE, Request};
-use crate::failure::Failure;
-use crate::redis::{Args, Argument, Command, Context, Docs};
+use crate::check::{INLINE_LIMITS, Request, check_all};
+use crate::error::CommandError;
 use crate::reply;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys};
 
 pub(crate) struct Multi;
 
-/// A limit with its cost, as it follows a key.
-pub(super) const SPEC: Argument = Argument::one_of(
-    c"spec",
-    &[
-        slide::SPEC,
-        bucket::SPEC,
-        fixed::SPEC,
-        exact::SPEC,
-        leak::SPEC,
-        lease::SPEC,
-        Argument::block(
-            c"policy",
-            &[
-                Argument::token(c"by", c"POLICY"),
-                Argument::text(c"name"),
-                single::COST,
-            ],
-        ),
-    ],
-);
+/// A limit with its cost. It is one argument, so that keys are found by position.
+pub(super) const SPEC: Argument = Argument::text(c"spec").with_summary(spec_summary);
 
-/// Evaluate and count, but do not enforce.
-pub(super) const SHADOW: Argument = Argument::token(c"shadow", c"SHADOW").optional();
+fn spec_summary() -> String {
+    format!(
+        "One argument: [SHADOW] followed by {}. RL.MULTI also takes PEEK or FORCE at the start of the first spec",
+        Algorithm::spec_grammar()
+    )
+}
 
 impl Command for Multi {
     const NAME: &'static CStr = c"RL.MULTI";
-    const FLAGS: &'static CStr = c"write fast getkeys-api";
-    const ACL: &'static str = "write fast";
-    const MIN_ARGS: usize = 5;
+    const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
+    const KEYS: Keys = Keys::Pairs(1);
+    const MIN_ARGS: usize = 3;
     const DOCS: Docs = Docs {
-        summary: c"Checks several limits at once; a denial by any spends nothing anywhere.",
+        summary: c"Checks several limits at once; a denial by any charges nothing anywhere.",
         complexity: c"O(N) where N is the number of limits, at most 128",
         since: c"0.1.0",
-        arguments: &[
-            Argument::block(c"limit", &[Argument::KEY, SHADOW, SPEC]).repeated(),
-            Argument::one_of(c"option", &[PEEK, FORCE]).optional(),
-        ],
+        arguments: &[Argument::block(c"limit", &[Argument::KEY, SPEC]).repeated()],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let now_us = ctx.now_us();
-        let mut requests = SmallVec::<[Request; INLINE]>::new();
-        let mut names = SmallVec::<[(u64, &[u8]); INLINE]>::new();
-        let options = parse::multi(args.words(1), |position, key, ask| {
-            let name = args.get(1 + position);
+        let mut requests = SmallVec::<[Request; INLINE_LIMITS]>::new();
+        let mut names = SmallVec::<[(u64, &[u8]); INLINE_LIMITS]>::new();
+        let options = syntax::multi_args(args.from(1), |position, key, spec| {
             let distinct = (fingerprint(key), key);
             if names.contains(&distinct) {
-                return Err(Error::RepeatedKey);
+                return Err(Error::RepeatedKey.into());
             }
             names.push(distinct);
-            requests.push(Request::of(ctx, name, ask, now_us)?);
-            Ok(())
+            let key = args.get(1 + position);
+            requests.push(Request::from_spec(ctx, key, spec, now_us)?);
+            Ok::<_, CommandError>(())
         })?;
-        check::all(ctx, &requests, options, now_us, |verdict, decisions| {
+        check_all(ctx, &requests, options, now_us, |verdict, decisions| {
             reply::verdict(ctx, &verdict, decisions);
         })
     }
-
-    const KEYS: Option<fn(&Context, Args)> = Some(|ctx, args| {
-        parse::multi_keys(args.words(1), |position| ctx.key_at(1 + position));
-    });
 }
 
 /// Keeps the comparison of all keys with each other short where keys are long.

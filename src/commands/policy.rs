@@ -3,135 +3,135 @@
 use std::ffi::CStr;
 
 use rl_core::Error;
-use rl_core::policy::{self, MAX_JSON, Policy};
+use rl_core::policy::{self, MAX_JSON_LEN, Policy};
 
-use crate::failure::Failure;
-use crate::redis::{Access, Args, Argument, Command, Context, Docs};
-use crate::registry;
+use crate::check::commit;
+use crate::error::CommandError;
+use crate::policy::registry;
+use crate::server::{Args, Argument, CommandFlags, Container, Context, Docs, Keys, Subcommand};
 
-pub(crate) struct PolicySet;
+pub(crate) struct PolicyCommand;
 
 const NAME_ARGUMENT: Argument = Argument::text(c"name");
+const WRITE: CommandFlags = CommandFlags::WRITE.union(CommandFlags::DANGEROUS);
+const READ: CommandFlags = CommandFlags::READONLY;
 
-impl Command for PolicySet {
-    const NAME: &'static CStr = c"RL.POLICY";
-    // Not a write command, or replicas could not be asked: changes are refused there by `may_change`.
-    const FLAGS: &'static CStr = c"may-replicate";
-    const ACL: &'static str = "write slow dangerous";
-    const ACCESS: Access = Access::Keyless;
-    const MIN_ARGS: usize = 2;
-    const DOCS: Docs = Docs {
-        summary: c"Sets, shows, lists, saves and loads policies: limits by name.",
-        complexity: c"O(1); LIST, DUMP and LOAD O(N) where N is the number of policies",
+const fn docs(
+    summary: &'static CStr,
+    complexity: &'static CStr,
+    arguments: &'static [Argument],
+) -> Docs {
+    Docs {
+        summary,
+        complexity,
         since: c"0.1.0",
-        arguments: &[Argument::one_of(
-            c"action",
-            &[
-                Argument::block(
-                    c"set",
-                    &[
-                        Argument::token(c"set", c"SET"),
-                        NAME_ARGUMENT,
-                        Argument::text(c"limit").repeated(),
-                        Argument::token(c"shadow", c"SHADOW").optional(),
-                        Argument::text_behind(c"note", c"NOTE").optional(),
-                    ],
-                ),
-                Argument::block(c"get", &[Argument::token(c"get", c"GET"), NAME_ARGUMENT]),
-                Argument::block(c"del", &[Argument::token(c"del", c"DEL"), NAME_ARGUMENT]),
-                Argument::block(
-                    c"list",
-                    &[
-                        Argument::token(c"list", c"LIST"),
-                        Argument::text(c"prefix").optional(),
-                    ],
-                ),
-                Argument::token(c"dump", c"DUMP"),
-                Argument::block(
-                    c"load",
-                    &[Argument::token(c"load", c"LOAD"), Argument::text(c"json")],
-                ),
-            ],
-        )],
-    };
-
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let words = args.words(2);
-        let arity = |right| if right { Ok(()) } else { Err(Failure::Arity) };
-        match &*args.get(1).as_bytes().to_ascii_uppercase() {
-            b"SET" => {
-                arity(args.len() >= 4)?;
-                set(ctx, args)
-            }
-            b"GET" => {
-                arity(args.len() == 3)?;
-                get(ctx, args.get(2).as_bytes());
-                Ok(())
-            }
-            b"DEL" => {
-                arity(args.len() == 3)?;
-                may_change(ctx)?;
-                let removed = registry::remove(ctx, args.get(2).as_bytes())?;
-                if removed {
-                    ctx.replicate_verbatim();
-                }
-                ctx.reply_integer(i64::from(removed));
-                Ok(())
-            }
-            b"LIST" => {
-                arity(args.len() <= 3)?;
-                let prefix = words.clone().next().unwrap_or_default();
-                let list = registry::list(ctx, prefix);
-                ctx.reply_array(list.len());
-                for named in list {
-                    ctx.reply_text(named.name.as_bytes());
-                }
-                Ok(())
-            }
-            b"DUMP" => {
-                arity(args.len() == 2)?;
-                ctx.reply_text(registry::dump(ctx).as_bytes());
-                Ok(())
-            }
-            b"LOAD" => {
-                arity(args.len() == 3)?;
-                load(ctx, args.get(2).as_bytes())
-            }
-            _ => Err(Error::UnknownSubcommand.into()),
-        }
+        arguments,
     }
 }
 
-/// Changes come from clients of a primary, from its replication stream, or from a file.
-pub(super) fn may_change(ctx: &Context) -> Result<(), Error> {
-    if ctx.is_read_only_replica() && !ctx.is_replaying() {
-        return Err(Error::ReadOnly);
-    }
-    Ok(())
+impl Container for PolicyCommand {
+    const NAME: &'static CStr = c"RL.POLICY";
+    const KEYS: Keys = Keys::None;
+    const DOCS: Docs = docs(
+        c"Sets, shows, lists, saves and loads policies: limits by name.",
+        c"Depends on the subcommand",
+        &[],
+    );
+    const SUBCOMMANDS: &'static [Subcommand] = &[
+        Subcommand {
+            name: c"set",
+            flags: WRITE,
+            min_args: 4,
+            max_args: usize::MAX,
+            docs: docs(
+                c"Sets a policy; it applies to the next call on every key.",
+                c"O(1)",
+                &[
+                    NAME_ARGUMENT,
+                    Argument::text(c"limit").repeated(),
+                    Argument::token(c"shadow", c"SHADOW").optional(),
+                    Argument::text_option(c"note", c"NOTE").optional(),
+                ],
+            ),
+            run: set,
+        },
+        Subcommand {
+            name: c"get",
+            flags: READ,
+            min_args: 3,
+            max_args: 3,
+            docs: docs(c"Shows a policy.", c"O(1)", &[NAME_ARGUMENT]),
+            run: get,
+        },
+        Subcommand {
+            name: c"del",
+            flags: WRITE,
+            min_args: 3,
+            max_args: 3,
+            docs: docs(c"Deletes a policy.", c"O(1)", &[NAME_ARGUMENT]),
+            run: del,
+        },
+        Subcommand {
+            name: c"list",
+            flags: READ,
+            min_args: 2,
+            max_args: 3,
+            docs: docs(
+                c"Lists the names of policies.",
+                c"O(N) where N is the number of policies",
+                &[Argument::text(c"prefix").optional()],
+            ),
+            run: list,
+        },
+        Subcommand {
+            name: c"dump",
+            flags: READ,
+            min_args: 2,
+            max_args: 2,
+            docs: docs(
+                c"Shows all policies as JSON.",
+                c"O(N) where N is the number of policies",
+                &[],
+            ),
+            run: dump,
+        },
+        Subcommand {
+            name: c"load",
+            flags: WRITE,
+            min_args: 3,
+            max_args: 3,
+            docs: docs(
+                c"Replaces all policies by those in a JSON text.",
+                c"O(N) where N is the number of policies",
+                &[Argument::text(c"json")],
+            ),
+            run: load,
+        },
+    ];
 }
 
-fn has_room(ctx: &Context) -> Result<(), Error> {
+/// The flag deny-oom would make a replica refuse what its primary has accepted.
+fn check_memory(ctx: &Context) -> Result<(), Error> {
     if !ctx.is_applying() && ctx.is_full() {
         return Err(Error::OutOfMemory);
     }
     Ok(())
 }
 
-fn set(ctx: &Context, args: Args) -> Result<(), Failure> {
-    may_change(ctx)?;
-    let name = policy::name(args.get(2).as_bytes())?;
-    let policy = Policy::parse(&mut args.words(3))?;
-    has_room(ctx)?;
+fn set(ctx: &Context, args: Args) -> Result<(), CommandError> {
+    let name = policy::check_name(args.get(2).as_bytes())?;
+    let policy = Policy::parse(&mut args.from(3))?;
+    check_memory(ctx)?;
     registry::set(ctx, name, policy)?;
-    ctx.replicate_verbatim();
+    commit::replicate_command(ctx);
     ctx.reply_ok();
     Ok(())
 }
 
-fn get(ctx: &Context, name: &[u8]) {
-    let Ok(named) = registry::find(ctx, name) else {
+fn get(ctx: &Context, args: Args) -> Result<(), CommandError> {
+    let Ok(named) = registry::find(ctx, args.get(2).as_bytes()) else {
         ctx.reply_null();
-        return;
+        return Ok(());
     };
     let policy = &named.policy;
     ctx.reply_map(4);
@@ -147,17 +147,43 @@ fn get(ctx: &Context, name: &[u8]) {
     ctx.reply_integer(i64::from(policy.shadow));
     ctx.reply_text(b"note");
     ctx.reply_text(policy.note.as_bytes());
+    Ok(())
 }
 
-fn load(ctx: &Context, json: &[u8]) -> Result<(), Failure> {
-    may_change(ctx)?;
-    // What this module wrote itself is taken at any length.
-    if json.len() > MAX_JSON && !ctx.is_replaying() {
+fn del(ctx: &Context, args: Args) -> Result<(), CommandError> {
+    let removed = registry::remove(ctx, args.get(2).as_bytes())?;
+    if removed {
+        commit::replicate_command(ctx);
+    }
+    ctx.reply_integer(i64::from(removed));
+    Ok(())
+}
+
+fn list(ctx: &Context, args: Args) -> Result<(), CommandError> {
+    let prefix = args.from(2).next().unwrap_or_default();
+    let list = registry::list(ctx, prefix);
+    ctx.reply_array(list.len());
+    for named in list {
+        ctx.reply_text(named.name.as_bytes());
+    }
+    Ok(())
+}
+
+fn dump(ctx: &Context, _args: Args) -> Result<(), CommandError> {
+    ctx.reply_text(registry::dump(ctx).as_bytes());
+    Ok(())
+}
+
+fn load(ctx: &Context, args: Args) -> Result<(), CommandError> {
+    let json = args.get(2).as_bytes();
+    // What this module wrote itself is accepted at any length.
+    if json.len() > MAX_JSON_LEN && !ctx.is_replaying() {
         return Err(Error::JsonTooLong.into());
     }
-    has_room(ctx)?;
-    let count = registry::load(ctx, json).map_err(|why| Failure::Line(format!("ERR {why}")))?;
-    ctx.replicate_verbatim();
+    check_memory(ctx)?;
+    let count =
+        registry::load(ctx, json).map_err(|why| CommandError::Line(format!("ERR {why}")))?;
+    commit::replicate_command(ctx);
     ctx.reply_integer(count as i64);
     Ok(())
 }

@@ -1,36 +1,35 @@
-//! `RL.REFUND key cost`: gives back what was not used after all.
+//! `RL.REFUND key cost`: returns units that were not used after all.
 
 use std::ffi::CStr;
 
-use rl_core::{Error, parse};
+use rl_core::{Error, syntax};
 
-use crate::eyes;
-use crate::failure::Failure;
-use crate::give_back::give_back;
-use crate::redis::{Args, Argument, Command, Context, Docs};
+use crate::check::return_units;
+use crate::error::CommandError;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
+use crate::stats;
 
 pub(crate) struct Refund;
 
 impl Command for Refund {
     const NAME: &'static CStr = c"RL.REFUND";
-    const FLAGS: &'static CStr = c"write fast";
-    const ACL: &'static str = "write fast";
+    const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;
     const MAX_ARGS: usize = 3;
     const DOCS: Docs = Docs {
-        summary: c"Gives units back, never more than are in use.",
+        summary: c"Refunds units, never more than are in use.",
         complexity: c"O(1), for EXACT amortised",
         since: c"0.1.0",
         arguments: &[Argument::KEY, Argument::integer(c"cost")],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let cost = parse::count(Some(args.get(2).as_bytes()), Error::Cost)?;
-        let given = give_back(ctx, args.get(1), None, |state, now_us| {
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
+        let cost = syntax::count(Some(args.get(2).as_bytes()), Error::Cost)?;
+        let refunded = return_units(ctx, args.get(1), None, |state, now_us| {
             state.refund(now_us, cost)
         })?;
-        eyes::refunded(ctx, given);
-        ctx.reply_integer(given as i64);
+        stats::record_refund(ctx, refunded);
+        ctx.reply_integer(refunded as i64);
         Ok(())
     }
 }

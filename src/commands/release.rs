@@ -1,34 +1,33 @@
-//! `RL.RELEASE key holder`: lets go of a lease.
+//! `RL.RELEASE key holder`: ends a lease early.
 
 use std::ffi::CStr;
 
-use rl_core::{Algorithm, lease};
+use rl_core::{Algorithm, check_holder};
 
-use crate::failure::Failure;
-use crate::give_back::give_back;
-use crate::redis::{Args, Argument, Command, Context, Docs};
+use crate::check::return_units;
+use crate::error::CommandError;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
 
 pub(crate) struct Release;
 
 impl Command for Release {
     const NAME: &'static CStr = c"RL.RELEASE";
-    const FLAGS: &'static CStr = c"write fast";
-    const ACL: &'static str = "write fast";
+    const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;
     const MAX_ARGS: usize = 3;
     const DOCS: Docs = Docs {
-        summary: c"Lets go of a lease.",
+        summary: c"Releases a lease.",
         complexity: c"O(N) where N is the number of holders, at most 10000",
         since: c"0.1.0",
         arguments: &[Argument::KEY, Argument::text(c"holder")],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let holder = lease::name(args.get(2).as_bytes())?;
-        let given = give_back(ctx, args.get(1), Some(Algorithm::Lease), |state, now_us| {
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
+        let holder = check_holder(args.get(2).as_bytes())?;
+        let released = return_units(ctx, args.get(1), Some(Algorithm::Lease), |state, now_us| {
             state.release(now_us, holder)
         })?;
-        ctx.reply_integer(i64::from(given > 0));
+        ctx.reply_integer(i64::from(released > 0));
         Ok(())
     }
 }

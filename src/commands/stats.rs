@@ -1,53 +1,70 @@
-//! `RL.STATS [policy]`: what the limits answered, since the start and in the last minute.
+//! `RL.STATS [policy | HELP]`: what the limits decided, since the start and in the last minute.
 
 use std::ffi::CStr;
 
-use rl_core::{Counted, Tally};
+use rl_core::stats::{Counters, Outcome};
 
-use crate::eyes;
-use crate::failure::Failure;
-use crate::redis::{Access, Args, Argument, Command, Context, Docs};
-use crate::registry;
+use crate::error::CommandError;
+use crate::policy::registry;
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
+use crate::stats;
 
 pub(crate) struct Stats;
 
+/// A refund names a key and no policy, so only the server counts refunded units.
+const OF_POLICY: [Outcome; 4] = [
+    Outcome::Allowed,
+    Outcome::Denied,
+    Outcome::ShadowDenied,
+    Outcome::Forced,
+];
+
 impl Command for Stats {
     const NAME: &'static CStr = c"RL.STATS";
-    const FLAGS: &'static CStr = c"readonly fast allow-loading allow-stale";
-    const ACL: &'static str = "read fast";
-    const ACCESS: Access = Access::Keyless;
+    const FLAGS: CommandFlags = CommandFlags::READONLY
+        .union(CommandFlags::FAST)
+        .union(CommandFlags::ALLOW_LOADING)
+        .union(CommandFlags::ALLOW_STALE);
+    const KEYS: Keys = Keys::None;
     const MIN_ARGS: usize = 1;
     const MAX_ARGS: usize = 2;
     const DOCS: Docs = Docs {
-        summary: c"Tells how many calls were allowed, denied and forced, in all and per minute.",
+        summary: c"Shows how many calls were allowed, denied and forced, in total and per minute.",
         complexity: c"O(1)",
         since: c"0.1.0",
         arguments: &[Argument::text(c"policy").optional()],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let now_us = ctx.now_us();
-        if let Some(policy) = args.words(1).next() {
-            reply(ctx, &registry::find(ctx, policy)?.tally, now_us);
+        let Some(policy) = args.from(1).next() else {
+            stats::with(ctx, |stats| {
+                reply(ctx, &stats.counters, &Outcome::ALL, now_us);
+            });
             return Ok(());
+        };
+        match registry::find(ctx, policy) {
+            Ok(policy) => reply(ctx, &policy.counters, &OF_POLICY, now_us),
+            // A policy may have that name.
+            Err(_) if help::is_help(args) => help::reply::<Self>(ctx),
+            Err(error) => return Err(error),
         }
-        eyes::with(ctx, |eyes| reply(ctx, &eyes.tally, now_us));
         Ok(())
     }
 }
 
-fn reply(ctx: &Context, tally: &Tally, now_us: u64) {
+fn reply(ctx: &Context, counters: &Counters, outcomes: &[Outcome], now_us: u64) {
     let number = |name: &str, value: u64| {
         ctx.reply_text(name.as_bytes());
         ctx.reply_integer(i64::try_from(value).unwrap_or(i64::MAX));
     };
-    ctx.reply_map(1 + 2 * Counted::ALL.len());
-    number("since_ms", tally.since_us() / 1000);
-    for what in Counted::ALL {
-        number(what.name(), tally.total(what));
+    ctx.reply_map(1 + 2 * outcomes.len());
+    number("since_ms", counters.since_us() / 1000);
+    for &outcome in outcomes {
+        number(outcome.name(), counters.total(outcome));
     }
-    for what in Counted::ALL {
-        let name = format!("{}_per_minute", what.name());
-        number(&name, tally.per_minute(what, now_us));
+    for &outcome in outcomes {
+        let name = format!("{}_per_minute", outcome.name());
+        number(&name, counters.per_minute(outcome, now_us));
     }
 }

@@ -1,22 +1,20 @@
 //! `CL.THROTTLE key max_burst count period [quantity]`: redis-cell's command and reply, on RL.BUCKET's engine.
-//! Registered only if the module is loaded with `throttle-compat yes`.
+//! Registered only if the module is loaded with `redis-cell-compat yes`.
 
 use std::ffi::CStr;
 
-use rl_core::parse::{self, Options, Spec};
-use rl_core::{Error, Limit, MAX_COUNT, Mode, bucket};
+use rl_core::syntax::{self, CallOptions, Spec};
+use rl_core::{BucketLimit, Error, Limit, MAX_COUNT, Mode};
 
-use crate::check::{self, Change, Request};
-use crate::failure::Failure;
-use crate::redis::{Arg, Args, Argument, Command, Context, Docs, Key};
-use crate::replicate;
+use crate::check::{Request, check_one, commit};
+use crate::error::CommandError;
+use crate::server::{Arg, Args, Argument, Command, CommandFlags, Context, Docs, Key};
 
 pub(crate) struct Throttle;
 
 impl Command for Throttle {
     const NAME: &'static CStr = c"CL.THROTTLE";
-    const FLAGS: &'static CStr = c"write fast";
-    const ACL: &'static str = "write fast";
+    const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 5;
     const MAX_ARGS: usize = 6;
     const DOCS: Docs = Docs {
@@ -32,14 +30,14 @@ impl Command for Throttle {
         ],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let rate = Rate::parse(args).map_err(explain)?;
-        let request = Request::spec(args.get(1), rate.spec);
+        let request = Request::inline(args.get(1), rate.spec);
         let now_us = ctx.now_us();
-        let decision = match check::one(ctx, &request, Options::default(), now_us) {
-            Err(Failure::Error(Error::WrongType)) => {
-                rate.take_over(ctx, request.name)?;
-                check::one(ctx, &request, Options::default(), now_us)
+        let decision = match check_one(ctx, &request, CallOptions::empty(), now_us) {
+            Err(CommandError::Core(Error::WrongType)) => {
+                rate.take_over(ctx, request.key)?;
+                check_one(ctx, &request, CallOptions::empty(), now_us)
             }
             decided => decided,
         }?;
@@ -66,11 +64,11 @@ struct Rate {
 
 impl Rate {
     fn parse(args: Args) -> Result<Self, Error> {
-        let number = |at: usize, error| parse::count(Some(args.get(at).as_bytes()), error);
+        let number = |at: usize, error| syntax::count(Some(args.get(at).as_bytes()), error);
         let max_burst = number(2, Error::Capacity)?;
         let count = number(3, Error::Refill)?;
         let period_ms = number(4, Error::Period)?.saturating_mul(1000);
-        let limit = Limit::Bucket(bucket::Limit::new(max_burst + 1, count, period_ms)?);
+        let limit = Limit::Bucket(BucketLimit::new(max_burst + 1, count, period_ms)?);
         let cost = if args.len() > 5 {
             number(5, Error::Cost)?
         } else {
@@ -86,7 +84,7 @@ impl Rate {
     /// Makes a key that redis-cell left into one of ours that owes the same. Its keys are strings: the time in
     /// nanoseconds at which nothing is owed any more, and at which they expire: other strings are not touched.
     #[cold]
-    fn take_over(&self, ctx: &Context, name: Arg) -> Result<(), Failure> {
+    fn take_over(&self, ctx: &Context, name: Arg) -> Result<(), CommandError> {
         let mut key = Key::open_to_write(ctx, name);
         let free_at_us = key.number().ok_or(Error::WrongType)?.div_ceil(1000);
         if key.expire_at_ms().abs_diff((free_at_us / 1000) as i64) > 2000 {
@@ -102,19 +100,17 @@ impl Rate {
         };
         let limit = &self.spec.limit;
         let outcome = limit.evaluate(None, taken_us as u64, units as u64, Mode::Force)?;
-        if let Some(next) = outcome.next
-            && check::commit(ctx, &mut key, name, next, Some(outcome.expiry))? == Change::Unheard
-        {
-            replicate::unheard(ctx);
+        match outcome.update {
+            Some(update) => commit::commit_one(ctx, &mut key, name, update, Some(outcome.expiry)),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 
 /// The errors of a bucket, in redis-cell's words.
 #[cold]
-fn explain(error: Error) -> Failure {
-    Failure::Text(match error {
+fn explain(error: Error) -> CommandError {
+    CommandError::Text(match error {
         Error::Capacity => "ERR max_burst must be an integer between 0 and 9007199254740990",
         Error::Refill => "ERR count must be an integer between 1 and 9007199254740991",
         Error::Period => "ERR period must be a number of seconds between 1 and 315360000",
@@ -122,7 +118,7 @@ fn explain(error: Error) -> Failure {
     })
 }
 
-/// Rounded up: whoever waits that long does not come too early.
+/// Rounded up, so that a caller who waits that long is not too early.
 fn seconds(ms: u64) -> i64 {
     ms.div_ceil(1000) as i64
 }

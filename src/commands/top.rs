@@ -2,33 +2,31 @@
 
 use std::ffi::CStr;
 
-use rl_core::{By, Error, parse};
+use rl_core::stats::RankBy;
+use rl_core::{Error, syntax};
 
-use crate::eyes;
-use crate::failure::Failure;
-use crate::redis::{Access, Args, Argument, Command, Context, Docs};
+use crate::error::{CommandError, TOP_BY, TOP_COUNT, TOP_SYNTAX};
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
+use crate::stats;
 
 pub(crate) struct Top;
 
-const COUNT: Failure = Failure::Text("ERR COUNT must be an integer between 1 and 9007199254740991");
-const BY: Failure = Failure::Text("ERR BY must be checks or denials");
-const SYNTAX: Failure = Failure::Text("ERR syntax error: use RL.TOP [COUNT n] [BY checks|denials]");
-
 impl Command for Top {
     const NAME: &'static CStr = c"RL.TOP";
-    const FLAGS: &'static CStr = c"admin allow-loading allow-stale";
-    // Who sees names of all keys has to be trusted with them.
-    const ACL: &'static str = "admin slow dangerous";
-    const ACCESS: Access = Access::Keyless;
+    // For administrators, because it shows the names of all keys.
+    const FLAGS: CommandFlags = CommandFlags::ADMIN
+        .union(CommandFlags::ALLOW_LOADING)
+        .union(CommandFlags::ALLOW_STALE);
+    const KEYS: Keys = Keys::None;
     const MIN_ARGS: usize = 1;
     const MAX_ARGS: usize = 5;
     const DOCS: Docs = Docs {
         summary:
-            c"Tells the keys that were checked, or denied, most often in the last two minutes.",
+            c"Shows the keys that were checked, or denied, most often in the last two minutes.",
         complexity: c"O(N) where N is rl.top-size",
         since: c"0.1.0",
         arguments: &[
-            Argument::valued(c"count", c"COUNT").optional(),
+            Argument::integer_option(c"count", c"COUNT").optional(),
             Argument::choice(
                 c"by",
                 c"BY",
@@ -41,30 +39,34 @@ impl Command for Top {
         ],
     };
 
-    fn run(ctx: &Context, args: Args) -> Result<(), Failure> {
-        let (mut most, mut by) = (None, None);
-        let mut words = args.words(1);
-        while let Some(option) = words.next() {
-            if option.eq_ignore_ascii_case(b"COUNT") && most.is_none() {
-                match parse::count(words.next(), Error::Limit) {
-                    Ok(count @ 1..) => most = Some(count),
-                    _ => return Err(COUNT),
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
+        if help::is_help(args) {
+            help::reply::<Self>(ctx);
+            return Ok(());
+        }
+        let (mut count, mut by) = (None, None);
+        let mut args = args.from(1);
+        while let Some(option) = args.next() {
+            if option.eq_ignore_ascii_case(b"COUNT") && count.is_none() {
+                match syntax::count(args.next(), Error::Limit) {
+                    Ok(value @ 1..) => count = Some(value),
+                    _ => return Err(TOP_COUNT),
                 }
             } else if option.eq_ignore_ascii_case(b"BY") && by.is_none() {
-                by = match words.next().unwrap_or_default() {
-                    word if word.eq_ignore_ascii_case(b"checks") => Some(By::Checks),
-                    word if word.eq_ignore_ascii_case(b"denials") => Some(By::Denials),
-                    _ => return Err(BY),
+                by = match args.next().unwrap_or_default() {
+                    value if value.eq_ignore_ascii_case(b"checks") => Some(RankBy::Checks),
+                    value if value.eq_ignore_ascii_case(b"denials") => Some(RankBy::Denials),
+                    _ => return Err(TOP_BY),
                 };
             } else {
-                return Err(SYNTAX);
+                return Err(TOP_SYNTAX);
             }
         }
-        let most = usize::try_from(most.unwrap_or(10)).unwrap_or(usize::MAX);
+        let count = usize::try_from(count.unwrap_or(10)).unwrap_or(usize::MAX);
         let now_us = ctx.now_us();
-        eyes::with(ctx, |eyes| {
-            let hottest = match &mut eyes.top {
-                Some(top) => top.hottest(most, by.unwrap_or(By::Checks), now_us),
+        stats::with(ctx, |stats| {
+            let hottest = match &mut stats.top {
+                Some(top) => top.hottest(count, by.unwrap_or(RankBy::Checks), now_us),
                 None => Vec::new(),
             };
             ctx.reply_array(hottest.len());

@@ -1,0 +1,179 @@
+//! The only code that stores, expires, signals and replicates, always in this order.
+
+use rl_core::policy::Overrides;
+use rl_core::{Error, Expiry, State, Update};
+
+use crate::error::CommandError;
+use crate::policy::migration;
+use crate::replication;
+use crate::server::{Arg, Context, Key};
+
+/// What a commit did.
+#[derive(PartialEq, Eq)]
+pub(crate) enum Change {
+    Nothing,
+    /// Replicas and the AOF received the state.
+    Replicated,
+    /// Nothing can receive the state. The whole command has to be counted once, by [`mark_dirty`].
+    Unreplicated,
+}
+
+/// Commits the only update of a command.
+#[inline(always)]
+pub(crate) fn commit_one(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    update: Update,
+    expiry: Option<Expiry>,
+) -> Result<(), CommandError> {
+    if commit(ctx, key, name, update, expiry)? == Change::Unreplicated {
+        mark_dirty(ctx);
+    }
+    Ok(())
+}
+
+/// Commits one update of a command that may have several. Without `expiry`, the one of the new state applies.
+#[inline(always)]
+pub(crate) fn commit(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    update: Update,
+    expiry: Option<Expiry>,
+) -> Result<Change, CommandError> {
+    let replicate = replication::has_receivers();
+    let update = match replicate && key.state().is_none() {
+        true => whole(update)?,
+        false => update,
+    };
+    let (blob, expiry) = match expiry {
+        Some(expiry) => (key.store(update, replicate)?, expiry),
+        None => {
+            let at_ms = |key: &Key| key.state().map_or(0, |state| state.expire_at_ms());
+            let before = at_ms(key);
+            let blob = key.store(update, replicate)?;
+            let expiry = Expiry {
+                at_ms: at_ms(key),
+                unchanged: at_ms(key) == before,
+            };
+            (blob, expiry)
+        }
+    };
+    // An expiry that somebody has set by hand lasts until ours next moves, here and on replicas.
+    let mut expire_at_ms = expiry.at_ms as i64;
+    if !expiry.unchanged {
+        key.expire_at(expire_at_ms);
+    } else if blob.is_some() {
+        expire_at_ms = key.actual_expiry(expire_at_ms);
+    }
+    ctx.signal_modified(name);
+    match blob {
+        Some(blob) => {
+            ctx.replicate_load(name, expire_at_ms, &blob);
+            Ok(Change::Replicated)
+        }
+        None => Ok(Change::Unreplicated),
+    }
+}
+
+/// The first state of a key is sent whole: a replica may still hold a state that has expired, and whose deletion its
+/// primary did not send (as after DEBUG RELOAD). A step would continue it.
+#[cold]
+fn whole(update: Update) -> Result<Update, Error> {
+    update
+        .into_initial()
+        .map(Update::Replace)
+        .ok_or(Error::Internal)
+}
+
+/// Counts a command that changed something, but has no receivers, towards save points.
+pub(crate) fn mark_dirty(ctx: &Context) {
+    ctx.replicate_verbatim();
+}
+
+/// Replicates a command as it is: for changes that lead to the same result everywhere.
+pub(crate) fn replicate_command(ctx: &Context) {
+    ctx.replicate_verbatim();
+}
+
+/// Deletes a key of which nothing is left.
+pub(crate) fn delete(ctx: &Context, key: &mut Key, name: Arg) {
+    if key.delete() {
+        ctx.signal_modified(name);
+        ctx.replicate_delete(name);
+    }
+}
+
+/// Stores the overrides of a key under the key's override key, or deletes that if there are none.
+pub(crate) fn commit_overrides(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    overrides: Overrides,
+) -> Result<(), CommandError> {
+    if overrides.is_empty() {
+        delete(ctx, key, name);
+        migration::on_override_deleted(name.as_bytes());
+        return Ok(());
+    }
+    let expire_at_ms = overrides.expire_at_ms() as i64;
+    let blob = overrides.blob();
+    key.store_overrides(overrides)?;
+    key.expire_at_or_never(expire_at_ms);
+    ctx.signal_modified(name);
+    ctx.replicate_load(name, expire_at_ms, &blob);
+    Ok(())
+}
+
+/// What RL.LOAD stores.
+pub(crate) enum Loaded<'a> {
+    Update(Update<'a>),
+    Overrides(Overrides),
+}
+
+/// Stores what a primary or a file sends, as it is. Whatever else the key holds is replaced.
+pub(crate) fn commit_loaded(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    loaded: Loaded,
+    expire_at_ms: i64,
+) -> Result<(), CommandError> {
+    let stored = match loaded {
+        Loaded::Update(update) => store_update(key, update)?,
+        Loaded::Overrides(overrides) => {
+            key.store_overrides(overrides)?;
+            true
+        }
+    };
+    if !stored {
+        return Ok(());
+    }
+    // No call leaves an empty state, but a forged step may.
+    if key.state().is_some_and(State::is_empty) {
+        key.delete();
+    } else {
+        key.expire_at_or_never(expire_at_ms);
+    }
+    ctx.signal_modified(name);
+    replicate_command(ctx);
+    Ok(())
+}
+
+/// `false` if there is nothing to store: a step from a state that is not there leads nowhere.
+fn store_update(key: &mut Key, update: Update) -> Result<bool, Error> {
+    let same_algorithm = key.read(update.algorithm()).is_ok();
+    let update = match key.state() {
+        Some(_) => Some(update),
+        None => update.into_initial().map(Update::Replace),
+    };
+    let Some(update) = update else {
+        return Ok(false);
+    };
+    if !same_algorithm {
+        key.delete();
+    }
+    key.store(update, false)?;
+    Ok(true)
+}

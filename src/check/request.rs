@@ -1,0 +1,122 @@
+//! What a call asks of one key.
+
+use rl_core::syntax::{self, Spec};
+use rl_core::{Decision, Error, Limit};
+
+use crate::error::CommandError;
+use crate::policy::EffectivePolicy;
+use crate::server::{Arg, Context};
+use crate::stats::DeniedBy;
+
+/// One limit, or the limits of one policy, to be checked on a key.
+pub(crate) struct Request<'a> {
+    pub(crate) key: Arg<'a>,
+    pub(super) limits: Limits<'a>,
+    /// Evaluated and counted, but not enforced.
+    pub(super) shadow: bool,
+}
+
+/// Commands that know which it is have the match optimised away.
+pub(crate) enum Limits<'a> {
+    /// The call has its own limit.
+    Inline(Spec<'a>),
+    Policy(EffectivePolicy),
+}
+
+impl<'a> Request<'a> {
+    #[inline(always)]
+    pub(crate) fn inline(key: Arg<'a>, spec: Spec<'a>) -> Self {
+        Self {
+            key,
+            limits: Limits::Inline(spec),
+            shadow: false,
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn policy(key: Arg<'a>, policy: EffectivePolicy) -> Self {
+        Self {
+            key,
+            shadow: policy.is_shadow(),
+            limits: Limits::Policy(policy),
+        }
+    }
+
+    /// A spec of RL.MULTI or RL.PEEK.
+    #[inline(always)]
+    pub(crate) fn from_spec(
+        ctx: &Context,
+        key: Arg<'a>,
+        spec: syntax::KeySpec<'a>,
+        now_us: u64,
+    ) -> Result<Self, CommandError> {
+        let mut request = match spec.source {
+            syntax::LimitSource::Spec(inline) => Self::inline(key, inline),
+            syntax::LimitSource::Policy { name, cost } => {
+                Self::policy(key, EffectivePolicy::find(ctx, key, name, cost, now_us)?)
+            }
+        };
+        request.shadow |= spec.shadow;
+        Ok(request)
+    }
+
+    #[inline(always)]
+    pub(super) fn effective_policy(&self) -> Option<&EffectivePolicy> {
+        match &self.limits {
+            Limits::Inline(_) => None,
+            Limits::Policy(policy) => Some(policy),
+        }
+    }
+
+    /// The limits as one, and what the call charges to it.
+    #[inline(always)]
+    pub(super) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        match &self.limits {
+            Limits::Inline(spec) => Ok((spec.limit, spec.cost)),
+            Limits::Policy(policy) => policy.limit(),
+        }
+    }
+
+    /// The decision of an override that leaves the limits unasked: the key is not even opened.
+    #[inline(always)]
+    pub(super) fn decision_of_override(&self) -> Option<Decision> {
+        self.effective_policy()?.decision()
+    }
+
+    /// What the call charges to the limit that decided.
+    #[inline(always)]
+    pub(super) fn cost(&self, index: i8) -> u64 {
+        match &self.limits {
+            Limits::Inline(spec) => spec.cost,
+            Limits::Policy(policy) => policy.cost(index),
+        }
+    }
+
+    pub(super) fn denied_by(&self, index: i8) -> DeniedBy<'_> {
+        match &self.limits {
+            Limits::Inline(spec) => DeniedBy::Limit(spec.limit),
+            Limits::Policy(policy) => match policy.rule(index) {
+                Some(rule) => DeniedBy::Limit(rule.limit),
+                None => DeniedBy::Block,
+            },
+        }
+    }
+
+    /// Fails if an override may be on another node. Inline limits have none.
+    #[inline(always)]
+    pub(super) fn check_migration(&self, ctx: &Context, exists: bool) -> Result<(), CommandError> {
+        match self.effective_policy() {
+            Some(policy) => policy.check_migration(ctx, self.key, exists),
+            None => Ok(()),
+        }
+    }
+
+    /// The decision as the caller sees it: shadow limits allow everything.
+    #[inline(always)]
+    pub(super) fn as_reported(&self, mut decision: Decision) -> Decision {
+        if self.shadow {
+            decision.allow_in_shadow();
+        }
+        decision
+    }
+}

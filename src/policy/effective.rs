@@ -1,0 +1,163 @@
+//! A policy as it applies to one key, with the key's override. Overrides are stored in a key of their own, in the
+//! slot of the key that they apply to; while the server has none, no check looks for any.
+
+use std::rc::Rc;
+
+use rl_core::policy::{OverrideAction, Rule, Rules, override_key};
+use rl_core::{Decision, Error, Limit, NEVER, OVERRIDE_INDEX};
+
+use super::migration;
+use super::registry::{self, NamedPolicy};
+use crate::error::CommandError;
+use crate::server::{Arg, Context, Key, OwnedName, keys_with_overrides};
+use crate::stats::PolicyObservation;
+
+/// A policy as it applies to one key.
+pub(crate) struct EffectivePolicy {
+    policy: Rc<NamedPolicy>,
+    effect: OverrideEffect,
+    cost: u64,
+    /// Whether an override was found here. Only in a cluster may it be elsewhere.
+    found: bool,
+}
+
+/// What the override does to this call.
+enum OverrideEffect {
+    /// The policy's own limits apply.
+    None,
+    Limits(Rules),
+    Decision(Decision),
+}
+
+impl EffectivePolicy {
+    /// Finds the policy and, if there may be one, the key's override.
+    #[inline]
+    pub(crate) fn find(
+        ctx: &Context,
+        key: Arg,
+        policy: &[u8],
+        cost: u64,
+        now_us: u64,
+    ) -> Result<Self, CommandError> {
+        let policy = registry::find(ctx, policy)?;
+        let mut effective = Self {
+            policy,
+            effect: OverrideEffect::None,
+            cost,
+            found: false,
+        };
+        if keys_with_overrides() > 0 {
+            effective.look_up(ctx, key, now_us);
+        }
+        Ok(effective)
+    }
+
+    #[cold]
+    fn look_up(&mut self, ctx: &Context, key: Arg, now_us: u64) {
+        let Some(override_key) = override_key(key.as_bytes()) else {
+            return;
+        };
+        let override_key = OwnedName::new(ctx, &override_key);
+        let key = Key::open_quietly(ctx, override_key.arg());
+        // A key of that name that is something else overrides nothing.
+        let Ok(Some(stored)) = key.overrides() else {
+            return;
+        };
+        self.found = true;
+        let policy = &*self.policy;
+        let Some(entry) = stored.get(policy.name.as_bytes(), now_us) else {
+            return;
+        };
+        let decision = |allowed, limit, retry_after_ms| {
+            OverrideEffect::Decision(Decision {
+                allowed,
+                index: OVERRIDE_INDEX,
+                limit,
+                remaining: limit,
+                retry_after_ms,
+                reset_after_ms: 0,
+            })
+        };
+        self.effect = match &entry.action {
+            OverrideAction::Limits(rules) => OverrideEffect::Limits(rules.clone()),
+            OverrideAction::Scale(by) => OverrideEffect::Limits(policy.policy.rules().scaled(*by)),
+            OverrideAction::Allow => {
+                let first = policy.policy.rules().as_slice().first();
+                decision(true, first.map_or(0, |rule| rule.limit.limit_value()), 0)
+            }
+            OverrideAction::Block => {
+                let left = entry.expires_in_ms(now_us);
+                decision(false, 0, left.map_or(NEVER, |ms| ms as i64))
+            }
+        };
+    }
+
+    /// Fails while a slot is moving if an override that is not here may be on the other node. `exists` says whether
+    /// the key itself is here.
+    #[inline]
+    pub(crate) fn check_migration(
+        &self,
+        ctx: &Context,
+        key: Arg,
+        exists: bool,
+    ) -> Result<(), CommandError> {
+        if migration::is_cluster() && !self.found && (!exists || migration::is_suspected()) {
+            return match override_key(key.as_bytes()) {
+                Some(override_key) => migration::check_call(ctx, key, &override_key, exists),
+                None => Ok(()),
+            };
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_shadow(&self) -> bool {
+        self.policy.policy.shadow
+    }
+
+    #[inline(always)]
+    fn rules(&self) -> &Rules {
+        match &self.effect {
+            OverrideEffect::Limits(rules) => rules,
+            _ => self.policy.policy.rules(),
+        }
+    }
+
+    /// The limits that apply, as one, and what the call charges to it.
+    #[inline(always)]
+    pub(crate) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+        self.rules().limit(self.cost)
+    }
+
+    /// The rule that decided; `None` if an override did.
+    #[inline]
+    pub(crate) fn rule(&self, index: i8) -> Option<&Rule> {
+        self.rules().as_slice().get(usize::try_from(index).ok()?)
+    }
+
+    /// What the call charges to the rule that decided.
+    #[inline]
+    pub(crate) fn cost(&self, index: i8) -> u64 {
+        let rule = self.rule(index);
+        rule.map_or(self.cost, |rule| rule.cost_of(self.cost))
+    }
+
+    #[inline]
+    pub(crate) fn observed(&self, index: i8) -> PolicyObservation<'_> {
+        PolicyObservation {
+            name: self.policy.name.as_bytes(),
+            index: i64::from(index),
+            fixed_cost: self.rule(index).is_some_and(|rule| rule.cost.is_some()),
+            counters: &self.policy.counters,
+        }
+    }
+
+    /// The decision of an override that leaves the limits unasked.
+    #[inline]
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        match self.effect {
+            OverrideEffect::Decision(decision) => Some(decision),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Registration of commands, and the boundary at which the server calls them.
+
+use std::ffi::{CStr, CString, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use bitflags::bitflags;
+use redis_module::raw::{self, *};
+use rl_core::Error;
+
+use super::{Args, CommandError, Context, Docs, api, docs, help};
+
+bitflags! {
+    /// What the server and its ACL know about a command.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct CommandFlags: u8 {
+        const WRITE = 1;
+        const READONLY = 1 << 1;
+        const FAST = 1 << 2;
+        const ADMIN = 1 << 3;
+        const ALLOW_LOADING = 1 << 4;
+        const ALLOW_STALE = 1 << 5;
+        const MAY_REPLICATE = 1 << 6;
+        /// For the ACL only: has to be granted by name, like everything for administrators.
+        const DANGEROUS = 1 << 7;
+    }
+}
+
+impl CommandFlags {
+    /// As the server takes them, such as `write fast`.
+    fn names(self) -> Result<CString, Error> {
+        let flags = self.difference(Self::DANGEROUS);
+        let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
+        let names = names.join(" ").to_lowercase().replace('_', "-");
+        CString::new(names).map_err(|_| Error::Internal)
+    }
+
+    /// Categories of `ACL CAT`. Our own exists on servers that let modules add one.
+    fn acl_categories(self) -> Result<CString, Error> {
+        let dangerous = self.intersects(Self::DANGEROUS | Self::ADMIN);
+        // SAFETY: a plain read of a function pointer that the server set at load.
+        let has_own = unsafe { raw::RedisModule_AddACLCategory }.is_some();
+        let categories = [
+            ("write", self.contains(Self::WRITE)),
+            ("read", self.contains(Self::READONLY)),
+            ("admin", self.contains(Self::ADMIN)),
+            ("fast", self.contains(Self::FAST)),
+            ("slow", !self.contains(Self::FAST)),
+            ("dangerous", dangerous),
+            ("rl", has_own && !dangerous),
+        ];
+        let categories: Vec<_> = categories.iter().filter(|(_, has)| *has).collect();
+        let names: Vec<_> = categories.iter().map(|(name, _)| *name).collect();
+        CString::new(names.join(" ")).map_err(|_| Error::Internal)
+    }
+
+    pub(super) fn is_write(self) -> bool {
+        self.contains(Self::WRITE)
+    }
+}
+
+/// Where a command's keys are. The server finds every key by position, and never has to ask the module: Valkey
+/// would ask on its I/O threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    None,
+    /// One key, at this position.
+    At(usize),
+    /// Keys alternate with other arguments, from this position to the end.
+    Pairs(usize),
+}
+
+impl Keys {
+    /// First key, last key and step, as the server takes them.
+    fn range(self) -> (c_int, c_int, c_int) {
+        match self {
+            Self::None => (0, 0, 0),
+            Self::At(position) => (position as c_int, position as c_int, 1),
+            Self::Pairs(first) => (first as c_int, -1, 2),
+        }
+    }
+}
+
+/// A command, one file each under `commands/`.
+pub(crate) trait Command {
+    const NAME: &'static CStr;
+    const FLAGS: CommandFlags;
+    const KEYS: Keys = Keys::At(1);
+    /// Fewest arguments, the name included.
+    const MIN_ARGS: usize;
+    /// Most arguments, the name included.
+    const MAX_ARGS: usize = usize::MAX;
+    const DOCS: Docs;
+
+    /// Replies, unless it fails: then nothing has changed, and the caller replies with the error.
+    fn run(ctx: &Context, args: Args) -> Result<(), CommandError>;
+}
+
+/// A command that only groups subcommands. `HELP` is added to them.
+pub(crate) trait Container {
+    const NAME: &'static CStr;
+    const KEYS: Keys;
+    const DOCS: Docs;
+    const SUBCOMMANDS: &'static [Subcommand];
+}
+
+/// One subcommand. On servers that know subcommands (7.0 and later), each has its own flags, key, arity, ACL
+/// categories and docs.
+pub(crate) struct Subcommand {
+    pub(crate) name: &'static CStr,
+    pub(crate) flags: CommandFlags,
+    /// Fewest arguments, both names included.
+    pub(crate) min_args: usize,
+    pub(crate) max_args: usize,
+    pub(crate) docs: Docs,
+    /// As [`Command::run`], with all arguments.
+    pub(crate) run: fn(&Context, Args) -> Result<(), CommandError>,
+}
+
+fn arity(min_args: usize, max_args: usize) -> c_int {
+    match max_args {
+        max if max == min_args => max as c_int,
+        _ => -(min_args as c_int),
+    }
+}
+
+fn check(result: c_int) -> Result<(), Error> {
+    if result == REDISMODULE_OK as c_int {
+        Ok(())
+    } else {
+        Err(Error::Internal)
+    }
+}
+
+/// Registers one or several commands with the server.
+pub(crate) type Register = fn(&Context) -> Result<(), Error>;
+
+/// Registers a command with the server.
+pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
+    let flags = C::FLAGS.names()?;
+    let (first, last, step) = C::KEYS.range();
+    // SAFETY: the context is valid during the load, the strings live until the calls return, the function lives as
+    // long as the module.
+    unsafe {
+        check(api!(RedisModule_CreateCommand)(
+            ctx.raw,
+            C::NAME.as_ptr(),
+            Some(entry::<C>),
+            flags.as_ptr(),
+            first,
+            last,
+            step,
+        ))?;
+        let Some(get_command) = raw::RedisModule_GetCommand else {
+            return Ok(());
+        };
+        let command = get_command(ctx.raw, C::NAME.as_ptr());
+        let arity = arity(C::MIN_ARGS, C::MAX_ARGS);
+        docs::publish(command, &C::DOCS, arity, C::KEYS, C::FLAGS)?;
+        set_acl(command, C::FLAGS)
+    }
+}
+
+/// Registers a container and its subcommands. A server without subcommands gets one command, which is not a write
+/// command, because replicas could not run GET then: [`may_write`] checks what a write command may not do.
+pub(crate) fn register_container<C: Container>(ctx: &Context) -> Result<(), Error> {
+    let (first, last, step) = C::KEYS.range();
+    let create = |function: RedisModuleCmdFunc, flags: CommandFlags, first, last, step| {
+        let flags = flags.names()?;
+        let name = C::NAME.as_ptr();
+        // SAFETY: the context is valid during the load, the strings live until the call returns, the function lives
+        // as long as the module.
+        check(unsafe {
+            let flags = flags.as_ptr();
+            api!(RedisModule_CreateCommand)(ctx.raw, name, function, flags, first, last, step)
+        })
+    };
+    // SAFETY: plain reads of function pointers that the server set at load.
+    let functions = unsafe {
+        (
+            raw::RedisModule_CreateSubcommand,
+            raw::RedisModule_GetCommand,
+        )
+    };
+    let (Some(create_subcommand), Some(get_command)) = functions else {
+        let flags = CommandFlags::MAY_REPLICATE;
+        return create(Some(container_entry::<C>), flags, first, last, step);
+    };
+    create(None, CommandFlags::empty(), 0, 0, 0)?;
+    // SAFETY: the context is valid during the load, all strings live until the calls return, the function lives as
+    // long as the module.
+    unsafe {
+        let parent = get_command(ctx.raw, C::NAME.as_ptr());
+        docs::publish(parent, &C::DOCS, -2, Keys::None, CommandFlags::empty())?;
+        for subcommand in C::SUBCOMMANDS.iter().chain([&help::SUBCOMMAND]) {
+            let keys = match subcommand.name {
+                name if name == help::SUBCOMMAND.name => Keys::None,
+                _ => C::KEYS,
+            };
+            let (first, last, step) = keys.range();
+            let flags = subcommand.flags.names()?;
+            check(create_subcommand(
+                parent,
+                subcommand.name.as_ptr(),
+                Some(container_entry::<C>),
+                flags.as_ptr(),
+                first,
+                last,
+                step,
+            ))?;
+            let name = [C::NAME.to_bytes(), b"|", subcommand.name.to_bytes()].concat();
+            let name = CString::new(name).map_err(|_| Error::Internal)?;
+            let command = get_command(ctx.raw, name.as_ptr());
+            let arity = arity(subcommand.min_args, subcommand.max_args);
+            docs::publish(command, &subcommand.docs, arity, keys, subcommand.flags)?;
+            set_acl(command, subcommand.flags)?;
+        }
+    }
+    Ok(())
+}
+
+/// # Safety
+/// `command` must be a command of this module.
+unsafe fn set_acl(command: *mut RedisModuleCommand, flags: CommandFlags) -> Result<(), Error> {
+    // SAFETY: promised by the caller; the string lives until the call returns.
+    unsafe {
+        match raw::RedisModule_SetCommandACLCategories {
+            Some(set) => check(set(command, flags.acl_categories()?.as_ptr())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `@rl` contains every command for applications, on servers that let modules add a category.
+pub(crate) fn add_acl_category(ctx: &Context) -> Result<(), Error> {
+    // SAFETY: the context is valid during the load; the name is static.
+    unsafe {
+        match raw::RedisModule_AddACLCategory {
+            Some(add) => check(add(ctx.raw, c"rl".as_ptr())),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where every request enters.
+unsafe extern "C" fn entry<C: Command>(
+    ctx: *mut RedisModuleCtx,
+    argv: *mut *mut RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: from the server, and used only during this call.
+    let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    reply_error_of(&ctx, || {
+        if args.len() < C::MIN_ARGS || args.len() > C::MAX_ARGS {
+            return Err(CommandError::WrongArity);
+        }
+        C::run(&ctx, args)
+    })
+}
+
+/// Where every request to a container enters.
+unsafe extern "C" fn container_entry<C: Container>(
+    ctx: *mut RedisModuleCtx,
+    argv: *mut *mut RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    // SAFETY: from the server, and used only during this call.
+    let (ctx, args) = unsafe { (Context::new(ctx), Args::new(argv, argc)) };
+    reply_error_of(&ctx, || {
+        if args.len() < 2 {
+            return Err(CommandError::WrongArity);
+        }
+        let name = args.get(1).as_bytes();
+        let named = |name_of: &CStr| name.eq_ignore_ascii_case(name_of.to_bytes());
+        if named(help::SUBCOMMAND.name) && args.len() == 2 {
+            help::reply_container::<C>(&ctx);
+            return Ok(());
+        }
+        let mut subcommands = C::SUBCOMMANDS.iter();
+        let subcommand = subcommands.find(|subcommand| named(subcommand.name));
+        let subcommand = subcommand.ok_or(Error::UnknownSubcommand)?;
+        if args.len() < subcommand.min_args || args.len() > subcommand.max_args {
+            return Err(CommandError::WrongArity);
+        }
+        if subcommand.flags.is_write() {
+            may_write(&ctx)?;
+        }
+        (subcommand.run)(&ctx, args)
+    })
+}
+
+/// Whether a client may change anything. A server that knows subcommands has checked all of it, unless a module
+/// called; what comes from a primary or a file never fails.
+fn may_write(ctx: &Context) -> Result<(), CommandError> {
+    if ctx.is_replaying() {
+        return Ok(());
+    }
+    if ctx.is_read_only_replica() {
+        return Err(Error::ReadOnly.into());
+    }
+    // SAFETY: a plain read of a function pointer that the server set at load.
+    if unsafe { raw::RedisModule_CreateSubcommand }.is_none()
+        && let Some(why) = ctx.why_no_writes()
+    {
+        return Err(CommandError::Text(why));
+    }
+    Ok(())
+}
+
+/// Runs a command and replies with its error, if it fails.
+#[inline(always)]
+fn reply_error_of(ctx: &Context, body: impl FnOnce() -> Result<(), CommandError>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => error.reply(ctx),
+        Err(_) => {
+            ctx.log_warning(c"rl: a command panicked; this is a bug, please report it");
+            CommandError::from(Error::Internal).reply(ctx);
+        }
+    }
+    REDISMODULE_OK as c_int
+}
