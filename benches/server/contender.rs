@@ -170,9 +170,10 @@ pub fn multi(limits: usize) -> Contender {
         &format!("RL.MULTI of {limits}"),
         &format!("m{limits}"),
         "RL.MULTI",
-        "SLIDE 100000 60 1",
+        "",
         0,
     );
+    multi.after = vec!["SLIDE 100000 60 1".into()];
     multi.keys = limits;
     multi.lines = 4 + 6 * limits;
     multi

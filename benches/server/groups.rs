@@ -25,9 +25,13 @@ pub const ALL: [Group; 11] = [
 ];
 
 const KEYS: usize = 100_000;
-const COLUMNS: [&str; 3] = ["throughput", "server CPU a call", "speed beside the first"];
+const COLUMNS: [&str; 3] = [
+    "throughput",
+    "server CPU per call",
+    "compared with the first",
+];
 
-/// Everybody takes turns, round by round.
+/// Contenders take turns, round by round.
 fn rounds(
     report: &Report,
     server: &Server,
@@ -98,7 +102,7 @@ fn measure(
     samples
 }
 
-/// The table that the targets speak of.
+/// The table that the project's targets refer to.
 fn reference(report: &mut Report) {
     let server = Server::start(&[]);
     report.server = server.version();
@@ -130,7 +134,7 @@ fn reference(report: &mut Report) {
     report.add(table);
 }
 
-/// Every algorithm beside the floor and the script that keeps a log.
+/// Every algorithm, compared with INCR and with the script that keeps a log.
 fn family(report: &mut Report) {
     let server = Server::start(&[]);
     let mut contenders = vec![with::incr()];
@@ -158,7 +162,7 @@ fn pipelines(report: &mut Report) {
             let mut contenders = everyone(&server);
             // A log on one key would be measured by its length.
             contenders.retain(|contender| !contender.name.contains("log"));
-            let title = format!("Pipeline {pipeline}, {keys} keys, all allowed");
+            let title = format!("Pipeline {pipeline}, {}, all allowed", count(keys));
             let operations = if pipeline == 1 { 4_000 } else { 12_000 };
             measure(
                 report,
@@ -199,7 +203,7 @@ fn denials(report: &mut Report) {
     let samples = rounds(report, &server, &runs, 32, 50_000);
     let mut table = Table::new(
         "denials",
-        "Denials, pipeline 32, beside INCR on 100 000 keys",
+        "Denials, pipeline 32, compared with INCR on 100 000 keys",
         &COLUMNS,
     );
     compare(&mut table, &samples, "INCR");
@@ -236,7 +240,7 @@ fn policies(report: &mut Report) {
         with::check("RL.CHECK of 3 limits, one key", "c3", "three"),
         with::multi(3),
     ];
-    let title = "Limits by name, pipeline 32, 100 000 clients".into();
+    let title = "Limits by policy, pipeline 32, 100 000 clients".into();
     let case = Case {
         id: "policies",
         title,
@@ -253,7 +257,7 @@ fn policies(report: &mut Report) {
         with::lasting_slide(),
         with::check("RL.CHECK of 1 limit", "c1", "one"),
     ];
-    let title = "The same on a node where somebody has an override".into();
+    let title = "The same on a node that has an override".into();
     let case = Case {
         id: "overrides",
         title,
@@ -266,11 +270,11 @@ fn policies(report: &mut Report) {
 
 fn durable(report: &mut Report) {
     let primary = Server::start(&[
-        "--appendonly",
+        "appendonly",
         "yes",
-        "--appendfsync",
+        "appendfsync",
         "everysec",
-        "--auto-aof-rewrite-percentage",
+        "auto-aof-rewrite-percentage",
         "0",
     ]);
     let replica = Server::start(&[]);
@@ -283,7 +287,7 @@ fn durable(report: &mut Report) {
         with::lua_slide(&primary),
         with::lua_bucket(&primary),
     ];
-    let title = "A replica attached and AOF everysec, pipeline 32, 100 000 keys".into();
+    let title = "With a replica and AOF everysec, pipeline 32, 100 000 keys".into();
     measure(
         report,
         &primary,
@@ -299,7 +303,7 @@ fn durable(report: &mut Report) {
 
     let mut table = Table::new(
         "bytes",
-        "Bytes to each replica and to the AOF, a call",
+        "Bytes per call to each replica and to the AOF",
         &["replica", "AOF"],
     );
     for contender in [
@@ -333,7 +337,7 @@ fn durable(report: &mut Report) {
 }
 
 fn io_threads(report: &mut Report) {
-    let server = Server::start(&["--io-threads", "2"]);
+    let server = Server::start(&["io-threads", "2"]);
     let contenders = vec![
         with::incr(),
         with::slide(),
@@ -415,8 +419,8 @@ fn memory(report: &mut Report) {
     let keys = if report.quick { 100_000 } else { 1_000_000 };
     let mut table = Table::new(
         "memory",
-        format!("{keys} keys"),
-        &["memory a key", "beyond INCR", "RDB a key"],
+        format!("Memory with {}", count(keys)),
+        &["memory per key", "more than INCR", "RDB per key"],
     );
     let mut floor = None;
     for n in 0.. {
@@ -437,10 +441,7 @@ fn memory(report: &mut Report) {
         let bytes = (server.info("used_memory") - before) as f64 / keys as f64;
         let floor = *floor.get_or_insert(bytes);
         server.call(&["SAVE"]);
-        let rdb = std::fs::metadata(server.dir.join("dump.rdb"))
-            .unwrap()
-            .len() as f64
-            / keys as f64;
+        let rdb = std::fs::metadata(server.path("dump.rdb")).unwrap().len() as f64 / keys as f64;
         let beyond = bytes - floor;
         table.row(
             &contender.name,
@@ -462,7 +463,7 @@ fn growth(report: &mut Report) {
     };
     let mut table = Table::new(
         "growth-keys",
-        "As keys grow: time a call, pipeline 32",
+        "Time per call as the number of keys grows, pipeline 32",
         &["INCR", "RL.SLIDE", "RL.BUCKET"],
     );
     for &keys in sizes {
@@ -483,8 +484,8 @@ fn growth(report: &mut Report) {
 
     let mut table = Table::new(
         "growth-limits",
-        "As limits in one RL.MULTI grow, 10 000 clients, pipeline 8",
-        &["time a call", "time a limit"],
+        "Time per call as the number of limits in one RL.MULTI grows, 10 000 clients, pipeline 8",
+        &["time per call", "time per limit"],
     );
     let server = Server::start(&[]);
     for limits in [1, 2, 4, 8, 16, 32] {
@@ -497,6 +498,16 @@ fn growth(report: &mut Report) {
         );
     }
     report.add(table);
+}
+
+/// "1 key", "100 000 keys".
+fn count(keys: usize) -> String {
+    match keys {
+        1 => "1 key".into(),
+        1_000_000.. => format!("{} 000 000 keys", keys / 1_000_000),
+        1_000.. => format!("{} 000 keys", keys / 1_000),
+        _ => format!("{keys} keys"),
+    }
 }
 
 fn time_cell(samples: &[Sample]) -> (f64, String) {

@@ -1,8 +1,8 @@
-//! `make bench`: the module beside what people use today, on a server of its own, in one run.
+//! `make bench`: compares the module with the alternatives, on a server of its own, in one run.
 //!
 //! Machines are noisy, so contenders take turns, round by round, and what counts is the median of the
-//! ratios within each round. `cargo bench --bench server -- quick` does fewer rounds, and further words
-//! choose groups by name.
+//! ratios within each round. `cargo bench --bench server -- quick` does fewer rounds, `figures` only draws the
+//! figures of the last run again, and other words choose groups by name.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -22,6 +22,9 @@ fn main() {
         .skip(1)
         .filter(|word| !word.starts_with("--"))
         .collect();
+    if words.iter().any(|word| word == "figures") {
+        return figures::redraw();
+    }
     let quick = words.iter().any(|word| word == "quick");
     let chosen: Vec<_> = words.iter().filter(|word| *word != "quick").collect();
 

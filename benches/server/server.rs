@@ -1,127 +1,92 @@
-//! Servers to measure: started here, on a free port, without persistence unless asked for.
+//! Servers to measure: with the release build of the module, and without persistence unless a group asks for it.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::net::TcpStream;
+use std::ops::Deref;
 
+/// A server, and which keys exist on it. Load is sent over plain sockets: a client library would be measured too.
 pub struct Server {
-    child: Child,
+    server: rl_testkit::Server,
     /// Contenders whose keys exist, with how many.
     pub prepared: RefCell<HashSet<(String, usize)>>,
-    pub port: u16,
-    pub dir: PathBuf,
+}
+
+impl Deref for Server {
+    type Target = rl_testkit::Server;
+
+    fn deref(&self) -> &Self::Target {
+        &self.server
+    }
 }
 
 impl Server {
-    pub fn start(options: &[&str]) -> Self {
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let dir = std::env::temp_dir().join(format!("rl-bench-{port}"));
-        std::fs::create_dir_all(&dir).unwrap();
+    /// Starts a server with further configuration: pairs of directive and value.
+    pub fn start(config: &[&str]) -> Self {
         let module = std::env::var("RL_MODULE").unwrap_or("target/release/librl.so".into());
         let module = std::fs::canonicalize(&module)
             .unwrap_or_else(|_| panic!("no {module}: run `make build`"));
-        let mut command =
-            Command::new(std::env::var("REDIS_SERVER").unwrap_or("redis-server".into()));
-        command
-            .args(["--port", &port.to_string(), "--save", "", "--dir"])
-            .arg(&dir);
-        command.arg("--loadmodule").arg(module);
-        if let Ok(peer) = std::env::var("RL_BENCH_PEER") {
-            command.args(["--loadmodule", &peer]);
+        let peer = std::env::var("RL_BENCH_PEER");
+        let mut all = vec!["save", "", "loadmodule", module.to_str().unwrap()];
+        if let Ok(peer) = &peer {
+            all.extend(["loadmodule", peer]);
         }
-        let child = command.args(options).stdout(Stdio::null()).spawn().unwrap();
-        let prepared = RefCell::default();
-        let server = Self {
-            child,
-            prepared,
-            port,
-            dir,
-        };
-        for _ in 0..500 {
-            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
-                return server;
-            }
-            sleep(Duration::from_millis(10));
+        all.extend(config);
+        Self {
+            server: rl_testkit::Server::without_module(&all),
+            prepared: RefCell::default(),
         }
-        panic!("the server does not come up");
     }
 
+    /// Opens a socket.
     pub fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", self.port())).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
 
-    /// One call; the whole reply as text.
-    pub fn call(&self, words: &[&str]) -> String {
+    /// Sends one command, and returns the whole reply as text.
+    pub fn call(&self, args: &[&str]) -> String {
         let mut stream = self.connect();
-        stream.write_all(&encode(words)).unwrap();
+        stream.write_all(&encode(args)).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).unwrap();
         String::from_utf8_lossy(&reply).into_owned()
     }
 
+    /// A number that INFO reports.
     pub fn info(&self, field: &str) -> u64 {
-        let info = self.call(&["INFO", "everything"]);
-        let prefix = format!("{field}:");
-        let line = info.lines().find_map(|line| line.strip_prefix(&prefix));
-        line.and_then(|value| value.trim().parse().ok())
-            .unwrap_or_else(|| panic!("no {field}"))
+        self.server
+            .info("everything", field)
+            .trim()
+            .parse()
+            .unwrap()
     }
 
+    /// The name and version of the server.
     pub fn version(&self) -> String {
-        let info = self.call(&["INFO", "server"]);
-        let field = |name: &str| {
-            let line = info.lines().find_map(|line| line.strip_prefix(name));
-            line.map(str::to_owned)
-        };
-        match field("valkey_version:") {
+        let info: String = self.run("INFO", &["server"]);
+        match rl_testkit::info_field(&info, "valkey_version") {
             Some(version) => format!("Valkey {version}"),
-            None => format!("Redis {}", field("redis_version:").unwrap_or_default()),
+            None => format!("Redis {}", self.server.info("server", "redis_version")),
         }
     }
 
     /// Nanoseconds that the server's main thread has been on a CPU.
     pub fn cpu_ns(&self) -> u64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/schedstat", self.child.id())).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/schedstat", self.pid())).unwrap();
         stat.split(' ').next().unwrap().parse().unwrap()
-    }
-
-    pub fn follow(&self, primary: &Server) {
-        self.call(&["REPLICAOF", "127.0.0.1", &primary.port.to_string()]);
-        while !self
-            .call(&["INFO", "replication"])
-            .contains("master_link_status:up")
-        {
-            sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 
 /// A command as it goes over the wire.
-pub fn encode<T: AsRef<str>>(words: &[T]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        let word = word.as_ref();
-        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).into_bytes());
+pub fn encode<T: AsRef<str>>(args: &[T]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        let arg = arg.as_ref();
+        bytes.extend(format!("${}\r\n{arg}\r\n", arg.len()).into_bytes());
     }
     bytes
 }

@@ -1,6 +1,6 @@
 //! The algorithms, each set as people would set it to "100 a minute".
 
-use rl_core::{Decision, Limit, Mode, State, bucket, exact, fixed, leak, slide};
+use rl_core::{Decision, Limit, Mode, State};
 
 pub const LIMIT: u64 = 100;
 pub const WINDOW_US: u64 = 60_000_000;
@@ -31,7 +31,7 @@ pub fn shown() -> [Contender; 6] {
 }
 
 pub fn slide(parts: u8) -> Contender {
-    let limit = slide::Limit::new(LIMIT, WINDOW_MS).unwrap();
+    let limit = rl_core::SlideLimit::new(LIMIT, WINDOW_MS).unwrap();
     Contender {
         limit: Limit::Slide(limit.with_precision(parts).unwrap()),
         units: LIMIT,
@@ -41,27 +41,27 @@ pub fn slide(parts: u8) -> Contender {
 
 /// With two counters, and another limit.
 pub fn slide_of(units: u64) -> Contender {
-    let limit = slide::Limit::new(units, WINDOW_MS).unwrap();
+    let limit = rl_core::SlideLimit::new(units, WINDOW_MS).unwrap();
     of(Limit::Slide(limit), units)
 }
 
 pub fn exact(units: u64) -> Contender {
-    let limit = exact::Limit::new(units, WINDOW_MS).unwrap();
+    let limit = rl_core::ExactLimit::new(units, WINDOW_MS).unwrap();
     of(Limit::Exact(limit), units)
 }
 
 pub fn fixed() -> Contender {
-    let limit = fixed::Limit::new(LIMIT, WINDOW_MS).unwrap();
+    let limit = rl_core::FixedLimit::new(LIMIT, WINDOW_MS).unwrap();
     of(Limit::Fixed(limit), LIMIT)
 }
 
 pub fn bucket() -> Contender {
-    let limit = bucket::Limit::new(LIMIT, LIMIT, WINDOW_MS).unwrap();
+    let limit = rl_core::BucketLimit::new(LIMIT, LIMIT, WINDOW_MS).unwrap();
     of(Limit::Bucket(limit), LIMIT)
 }
 
 pub fn leak() -> Contender {
-    let limit = leak::Limit::new(LIMIT, LIMIT, WINDOW_MS).unwrap();
+    let limit = rl_core::LeakLimit::new(LIMIT, LIMIT, WINDOW_MS).unwrap();
     of(Limit::Leak(limit), LIMIT)
 }
 
@@ -132,17 +132,17 @@ impl Key {
     pub fn call_and_count(&mut self, now_us: u64) -> Decision {
         let stored = self.state.as_ref();
         let checked = self.limit.evaluate(stored, now_us, 1, Mode::Check);
-        self.evaluate(now_us, Mode::Force);
+        let _ = self.evaluate(now_us, Mode::Force);
         checked.unwrap().decision
     }
 
     fn evaluate(&mut self, now_us: u64, mode: Mode) -> Decision {
         let outcome = self.limit.evaluate(self.state.as_ref(), now_us, 1, mode);
         let outcome = outcome.unwrap();
-        if let Some(next) = outcome.next {
+        if let Some(next) = outcome.update {
             match &mut self.state {
-                Some(state) => state.advance(next),
-                None => self.state = next.begin(),
+                Some(state) => state.apply(next),
+                None => self.state = next.into_initial(),
             }
         }
         outcome.decision
@@ -155,8 +155,8 @@ impl Key {
 }
 
 pub fn state_bytes(state: &State) -> usize {
-    match state.words() {
-        Some(words) => size_of_val(words.words()),
+    match state.packed() {
+        Some(words) => size_of_val(words.as_slice()),
         None => size_of::<State>() + state.heap_bytes(),
     }
 }

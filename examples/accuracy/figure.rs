@@ -9,9 +9,10 @@ use crate::lease;
 use crate::replay::{Counting, Replay};
 use crate::traffic;
 
-const ADMITTED: RGBColor = RGBColor(0xd6, 0x33, 0x2f);
+// Colours of Okabe and Ito, which colour-blind people can tell apart.
+const ADMITTED: RGBColor = RGBColor(0x00, 0x72, 0xb2);
 const OFFERED: RGBColor = RGBColor(0x8a, 0x94, 0xa6);
-const RELEASED: RGBColor = RGBColor(0xf2, 0x9c, 0x38);
+const RELEASED: RGBColor = RGBColor(0xe6, 0x9f, 0x00);
 const INK: RGBColor = RGBColor(0x22, 0x26, 0x2e);
 const GRID: RGBColor = RGBColor(0xe6, 0xe9, 0xee);
 
@@ -55,8 +56,8 @@ pub fn draw(contender: &Contender) {
     };
     let cycle_s = adversary::CYCLE_US as f64 / 1e6;
     let panels = [
-        panel("The same traffic for all", 600.0, &same),
-        panel("An adversary who knows it", cycle_s, &attack),
+        panel("The same traffic for all algorithms", 600.0, &same),
+        panel("An adversary that knows the algorithm", cycle_s, &attack),
     ];
     let admitted = if contender.is_queue() {
         "admitted to the queue"
@@ -68,7 +69,7 @@ pub fn draw(contender: &Contender) {
 
 pub fn draw_lease(scene: &lease::Scene) {
     let panel = Panel {
-        title: "Jobs of 20 s to 80 s; one in six dies, and its lease ends with its ttl",
+        title: "Jobs of 20 s to 80 s; one in six crashes, and its lease ends with its ttl",
         unit: "at once",
         length_s: lease::SCENE_S,
         limit: lease::LIMIT,
@@ -115,9 +116,9 @@ fn count(spans: &Spans, now_s: f64) -> usize {
 }
 
 fn paint(file: &str, command: &str, admitted: &str, panels: &[Panel]) {
-    let path = format!("docs/algorithms/{file}.svg");
     let size = (WIDTH, HEAD + PANEL * panels.len() as u32);
-    let canvas = SVGBackend::new(&path, size).into_drawing_area();
+    let mut svg = String::new();
+    let canvas = SVGBackend::with_string(&mut svg, size).into_drawing_area();
     canvas.fill(&WHITE).unwrap();
     let (head, body) = canvas.split_vertically(HEAD);
     let queue = panels.iter().any(|panel| panel.released.is_some());
@@ -126,6 +127,13 @@ fn paint(file: &str, command: &str, admitted: &str, panels: &[Panel]) {
         paint_panel(area, panel);
     }
     canvas.present().unwrap();
+    drop((canvas, head, body));
+    // For screen readers, and as a tooltip.
+    let title =
+        format!("<title>{command}: calls offered and {admitted}, and the limit, over time</title>");
+    let (tag, rest) = svg.split_once('\n').expect("the opening tag");
+    let path = format!("docs/algorithms/{file}.svg");
+    std::fs::write(path, format!("{tag}\n{title}\n{rest}")).unwrap();
 }
 
 /// The command at the left, the meaning of the colours at the right.

@@ -15,7 +15,7 @@ fn busy_bytes(contender: &Contender, limit: u64) -> usize {
     let mut most = 0;
     let mut now_us = MIDNIGHT_US;
     while now_us < MIDNIGHT_US + 3 * WINDOW_US {
-        key.call(now_us);
+        let _ = key.call(now_us);
         most = most.max(key.bytes());
         now_us += random.gap(WINDOW_US as f64 / limit as f64) as u64;
     }
@@ -25,18 +25,18 @@ fn busy_bytes(contender: &Contender, limit: u64) -> usize {
 pub fn choosing_table() -> Table {
     let mut table = Table::new(&[
         "",
-        "memory of a state",
+        "state",
         "burst at once",
         "most in any window",
-        "seen, by an adversary",
-        "pick it",
+        "seen with an adversary",
+        "use it",
     ]);
     for contender in contender::shown() {
         let (burst, most, pick) = match contender.limit {
             Limit::Slide(_) if contender.parts == 1 => (
                 "limit",
                 "below 2 × limit",
-                "for almost everything: requests per minute of a client",
+                "for requests per minute, with limits of about 10 and more",
             ),
             Limit::Slide(_) => (
                 "limit",
@@ -46,22 +46,22 @@ pub fn choosing_table() -> Table {
             Limit::Exact(_) => (
                 "limit",
                 "1 × limit",
-                "where each one too many matters and limits are small: logins, codes, payments",
+                "where not one call too many is acceptable: logins, codes, payments; and for small limits",
             ),
             Limit::Fixed(_) => (
                 "limit",
                 "2 × limit, even at one instant",
-                "for quotas by the calendar: 10 000 a day from 00:00 UTC",
+                "for quotas by the clock: 10 000 per day from 00:00 UTC",
             ),
             Limit::Bucket(_) => (
                 "capacity",
                 "capacity + refill",
-                "to allow bursts of one size and a flow of another",
+                "to allow a burst of one size and a steady rate of another",
             ),
             _ => (
-                "1; the rest is told to wait",
+                "1; the others are told to wait",
                 "capacity + rate admitted, 1 × rate released",
-                "to smooth what you send: a partner's API, mails, a slow backend",
+                "to smooth what you send: a partner's API, email, a slow backend",
             ),
         };
         let verdict = adversary::attack(&contender).verdict();
@@ -80,7 +80,7 @@ pub fn choosing_table() -> Table {
         "limit".into(),
         "limit held at any time".into(),
         times(lease::most(&lease::scene()), lease::LIMIT),
-        "for what takes long: at most five reports at once".into(),
+        "for work that takes long: at most five reports at once".into(),
     ]);
     table
 }
@@ -89,12 +89,12 @@ pub fn precision_table() -> Table {
     let mut table = Table::new(&[
         "PRECISION",
         "part of a 60 s window",
-        "limit holds in any",
+        "limit applies in any",
         "seen: shortest time for limit + 1",
         "most in any window",
         "… if no part has more than its share",
         "seen: most in any window",
-        "memory of a state",
+        "state",
     ]);
     for parts in [1, 2, 4, 8, 16, 32, 64] {
         let contender = contender::slide(parts);
@@ -117,9 +117,42 @@ pub fn precision_table() -> Table {
     table
 }
 
+/// What a caller gets that always repeats its call as soon as the reply allows, by the limit.
+pub fn small_table() -> Table {
+    const LIMITS: [u64; 7] = [1, 2, 3, 5, 10, 50, 100];
+    let heads = LIMITS.map(|limit| limit.to_string());
+    let mut heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    heads.insert(0, "limit");
+    let mut table = Table::new(&heads);
+    for contender in [contender::slide_of, contender::exact] {
+        let name = contender(1).name();
+        let cells = LIMITS.map(|limit| allowed_per_window(&contender(limit)));
+        let [a, b, c, d, e, f, g] = cells;
+        table.row([name, a, b, c, d, e, f, g]);
+    }
+    table
+}
+
+fn allowed_per_window(contender: &Contender) -> String {
+    const WINDOWS: u64 = 100;
+    // The first windows are different, because the key starts empty.
+    let begin_us = MIDNIGHT_US + 4 * WINDOW_US;
+    let mut key = Key::new(contender);
+    let (mut now_us, mut allowed) = (MIDNIGHT_US, 0);
+    while now_us < begin_us + WINDOWS * WINDOW_US {
+        let decision = key.call(now_us);
+        if !decision.allowed {
+            now_us += decision.retry_after_ms as u64 * 1000;
+        } else if now_us >= begin_us {
+            allowed += 1;
+        }
+    }
+    format!("{:.1}", f64::from(allowed) / WINDOWS as f64)
+}
+
 /// What EXACT keeps, by its limit.
 pub fn log_table() -> Table {
-    let mut table = Table::new(&["EXACT, units in a minute", "memory of a state", "a unit"]);
+    let mut table = Table::new(&["EXACT, units per minute", "state", "per unit"]);
     for limit in [10, 100, 1000, 10_000, 100_000] {
         let bytes = busy_bytes(&contender::exact(limit), limit);
         table.row([

@@ -1,6 +1,6 @@
 //! Jobs under a lease: how many run at once, and how many would.
 
-use rl_core::{Limit, Mode, State, lease};
+use rl_core::{Limit, Mode, State};
 
 use crate::contender;
 use crate::random::Random;
@@ -38,14 +38,14 @@ pub fn scene() -> Scene {
             release(&mut state, at(end_s), holder.as_bytes());
         }
         let holder = format!("worker-{:04}", scene.offered.len());
-        let limit = lease::Limit::new(LIMIT, (TTL_S * 1000.0) as u64, holder.as_bytes());
+        let limit = rl_core::LeaseLimit::new(LIMIT, (TTL_S * 1000.0) as u64, holder.as_bytes());
         let limit = Limit::Lease(limit.unwrap());
         let outcome = limit.evaluate(state.as_ref(), at(begin_s), 1, Mode::Check);
         let outcome = outcome.unwrap();
-        if let Some(next) = outcome.next {
+        if let Some(next) = outcome.update {
             match &mut state {
-                Some(state) => state.advance(next),
-                None => state = next.begin(),
+                Some(state) => state.apply(next),
+                None => state = next.into_initial(),
             }
         }
         if outcome.decision.allowed {
@@ -69,9 +69,9 @@ fn release(stored: &mut Option<State>, now_us: u64, holder: &[u8]) {
         return;
     };
     let released = state.release(now_us, holder).unwrap();
-    match (released.units, released.next) {
+    match (released.units, released.update) {
         (0, _) => {}
-        (_, Some(next)) => state.advance(next),
+        (_, Some(next)) => state.apply(next),
         (_, None) => *stored = None,
     }
 }

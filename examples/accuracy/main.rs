@@ -1,8 +1,8 @@
-//! `cargo run --release --example accuracy`: how each algorithm decides beside an exact window.
+//! `cargo run --release --example accuracy`: compares each algorithm with an exact window.
 //!
 //! Replays traffic of several kinds through every algorithm and compares each decision with that of an exact
 //! sliding window; prints the tables, writes them into docs/algorithms.md, and draws docs/algorithms/*.svg.
-//! All random numbers have fixed seeds, so every run gives the same figures. To be run in the root of the
+//! All random numbers have fixed seeds, so every run gives the same figures. Run it in the root of the
 //! repository.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -49,6 +49,7 @@ fn main() {
 
     page.add("precision", guide::precision_table());
     page.add("log", guide::log_table());
+    page.add("small", guide::small_table());
     page.add("choosing", guide::choosing_table());
 
     page.print();

@@ -25,25 +25,25 @@ const GROUPS: [Group; 4] = [
         name: "people",
         clients: 2700,
         does: "4 sessions, most of them around 15:00 UTC, of 10 min; a page every 15 s; \
-               8 calls a page, 100 ms apart",
+               8 calls per page, 100 ms apart",
         day: person,
     },
     Group {
         name: "programs",
         clients: 240,
-        does: "a call every 0.5 s to 60 s (each its own, log-uniform), ±10 %",
+        does: "a call every 0.5 s to 60 s (one interval per client, log-uniform), ±10 %",
         day: program,
     },
     Group {
         name: "jobs",
         clients: 45,
-        does: "on every full hour 50 to 500 calls (each its own), 20 ms apart",
+        does: "50 to 500 calls on every full hour (one number per client), 20 ms apart",
         day: job,
     },
     Group {
-        name: "abusers",
+        name: "abusive clients",
         clients: 15,
-        does: "4 floods of 15 min, at 3 to 30 times the limit (each its own, log-uniform)",
+        does: "4 floods of 15 min, at 3 to 30 times the limit (one rate per client, log-uniform)",
         day: abuser,
     },
 ];
@@ -209,7 +209,7 @@ impl Mixed {
     }
 
     pub fn traffic_table(&self) -> Table {
-        let mut table = Table::new(&["", "clients", "each in a day", "calls"]);
+        let mut table = Table::new(&["", "clients", "what each does in a day", "calls"]);
         for (group, judged) in GROUPS.iter().zip(&self.groups) {
             table.row([
                 group.name.into(),
@@ -223,7 +223,7 @@ impl Mixed {
 
     pub fn group_table(&self) -> Table {
         let mut table = Table::new(&[
-            "SLIDE, 100 a minute",
+            "SLIDE, 100 per minute",
             "clients ever denied",
             "calls denied",
             "wrongly admitted",
@@ -259,7 +259,7 @@ impl Mixed {
             "wrong, counting every call",
             "wrong, counting what is admitted",
         ]);
-        let unknown = || "not told".into();
+        let unknown = || "not stated".into();
         table.row([
             "Cloudflare, real traffic".into(),
             unknown(),
@@ -271,7 +271,7 @@ impl Mixed {
         for (limit, at_limit) in LIMITS.iter().zip(self.whole().by_limit) {
             let (ours, all) = (at_limit.counting_admitted, at_limit.counting_all);
             table.row([
-                format!("this mix, {limit} a minute"),
+                format!("this mix, {limit} per minute"),
                 percent(at_limit.clients_denied, clients),
                 percent(ours.denied(), ours.calls),
                 percent(all.wrong(), all.calls),

@@ -16,7 +16,7 @@ pub fn all() -> Vec<Traffic> {
     let traffic = |id, name, calls| Traffic { id, name, calls };
     vec![
         traffic("steady", "steady", steady()),
-        traffic("poisson", "bursty Poisson", poisson()),
+        traffic("poisson", "random bursts", poisson()),
         traffic("edges", "on and off at edges", edges()),
         traffic("minutely", "all on the minute", minutely()),
     ]

@@ -4,35 +4,43 @@
 
 use libfuzzer_sys::fuzz_target;
 use rl_core::policy::{self, Rules};
-use rl_core::{Algorithm, Mode, parse};
+use rl_core::{Algorithm, Error, Mode, syntax};
 
 fuzz_target!(|input: &[u8]| {
     let words: Vec<&[u8]> = input.split(|&byte| byte == b' ' || byte == 0).collect();
     let words = || words.iter().copied();
 
     for &algorithm in Algorithm::ALL {
-        if let Ok((spec, _)) = parse::single(algorithm, &mut words()) {
+        if let Ok((spec, _)) = syntax::one_limit_args(algorithm, &mut words()) {
             let outcome = spec.limit.evaluate(None, 1 << 50, spec.cost, Mode::Check);
             let decision = outcome.map(|outcome| outcome.decision);
             assert!(decision.is_ok_and(|it| it.allowed == (spec.cost <= it.limit)));
         }
     }
 
-    let mut parsed = Vec::new();
-    let result = parse::multi(words(), |position, _, ask| {
-        parsed.push(position);
-        match ask.by {
-            parse::By::Spec(spec) => {
-                let outcome = spec.limit.evaluate(None, 0, spec.cost, Mode::Force);
-                outcome.map(|_| ())
-            }
-            parse::By::Policy { .. } => Ok(()),
-        }
-    });
+    // Arguments end with a NUL, so that specs have spaces.
+    let args: Vec<&[u8]> = input.split(|&byte| byte == 0).collect();
     let mut keys = Vec::new();
-    parse::multi_keys(words(), |position| keys.push(position));
+    let result = syntax::multi_args(args.iter().copied(), |position, key, key_spec| {
+        assert_eq!(key, args[position]);
+        keys.push(position);
+        evaluate(key_spec)
+    });
     if result.is_ok() {
-        assert_eq!(keys, parsed, "routing and checking agree on the keys");
+        let every_second: Vec<usize> = (0..args.len()).step_by(2).collect();
+        assert_eq!(
+            keys, every_second,
+            "the server finds the same keys by position"
+        );
+    }
+    for spec in args {
+        if let Ok(key_spec) = syntax::peek_spec(spec) {
+            let call = syntax::multi_args([b"k", spec].into_iter(), |_, _, same| {
+                assert_eq!(same, key_spec, "RL.PEEK and RL.MULTI read a spec alike");
+                evaluate(same)
+            });
+            assert!(call.is_ok());
+        }
     }
 
     if let Ok(rules) = Rules::parse(&mut words()) {
@@ -54,3 +62,13 @@ fuzz_target!(|input: &[u8]| {
         );
     }
 });
+
+fn evaluate(key_spec: syntax::KeySpec) -> Result<(), Error> {
+    match key_spec.source {
+        syntax::LimitSource::Spec(spec) => {
+            let outcome = spec.limit.evaluate(None, 0, spec.cost, Mode::Force);
+            outcome.map(|_| ())
+        }
+        syntax::LimitSource::Policy { .. } => Ok(()),
+    }
+}

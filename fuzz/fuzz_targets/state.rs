@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rl_core::parse::Spec;
-use rl_core::{MAX_TIME_US, Mode, Next, State};
+use rl_core::syntax::Spec;
+use rl_core::{MAX_TIME_US, Mode, State, Update};
 
 const SPECS: [&str; 12] = [
     "SLIDE 100 60 1",
@@ -23,22 +23,22 @@ const SPECS: [&str; 12] = [
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (now_us, blob) = input;
-    let Ok(next) = Next::decode_blob(blob) else {
+    let Ok(next) = Update::decode_blob(blob) else {
         return;
     };
     assert_eq!(&next.blob()[..], blob, "one encoding for each state");
-    if let Some(state) = next.begin() {
+    if let Some(state) = next.into_initial() {
         exercise(&state, now_us);
     }
 });
 
 fn exercise(state: &State, now_us: u64) {
     assert_eq!(copy(state).blob(), state.blob());
-    if let Some(encoded) = state.words() {
-        assert_eq!(State::decode(encoded.words()).as_ref(), Ok(state));
+    if let Some(encoded) = state.packed() {
+        assert_eq!(State::decode(encoded.as_slice()).as_ref(), Ok(state));
     }
     for text in SPECS {
-        let Ok(spec) = Spec::parse(&mut text.split(' ').map(str::as_bytes)) else {
+        let Ok(spec) = Spec::parse(text.as_bytes()) else {
             unreachable!()
         };
         for mode in [Mode::Check, Mode::Force] {
@@ -48,7 +48,7 @@ fn exercise(state: &State, now_us: u64) {
             let decision = outcome.decision;
             assert!(decision.remaining <= decision.limit);
             assert!(decision.allowed == (decision.retry_after_ms == 0) || text.starts_with("LEAK"));
-            if let Some(next) = outcome.next {
+            if let Some(next) = outcome.update {
                 follow(state, next, Some(outcome.expiry.at_ms));
             }
         }
@@ -60,7 +60,7 @@ fn exercise(state: &State, now_us: u64) {
         state.release(now_us, b"a"),
     ] {
         if let Ok(back) = back
-            && let (1.., Some(next)) = (back.units, back.next)
+            && let (1.., Some(next)) = (back.units, back.update)
         {
             follow(state, next, None);
         }
@@ -68,14 +68,14 @@ fn exercise(state: &State, now_us: u64) {
 }
 
 /// A replica arrives where the primary is.
-fn follow(state: &State, next: Next, expire_at_ms: Option<u64>) {
+fn follow(state: &State, next: Update, expire_at_ms: Option<u64>) {
     let (mut primary, mut replica) = (state.clone(), copy(state));
     let sent = next.blob();
-    match Next::decode_blob(&sent) {
-        Ok(received) => replica.advance(received),
+    match Update::decode_blob(&sent) {
+        Ok(received) => replica.apply(received),
         Err(error) => panic!("{next:?}: {error}"),
     }
-    primary.advance(next);
+    primary.apply(next);
     assert_eq!(replica.blob(), primary.blob());
     assert_eq!(copy(&primary).blob(), primary.blob());
     if let Some(at_ms) = expire_at_ms {
