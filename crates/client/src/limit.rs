@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
+use rl_core::{Algorithm, Descriptor, DurationText};
 
 /// One second.
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -204,30 +205,31 @@ impl Limit {
         }
     }
 
+    /// What the commands state about the algorithm.
+    const fn descriptor(&self) -> &'static Descriptor {
+        match self {
+            Self::Slide { .. } => Algorithm::Slide,
+            Self::Bucket { .. } => Algorithm::Bucket,
+            Self::Fixed { .. } => Algorithm::Fixed,
+            Self::Exact { .. } => Algorithm::Exact,
+            Self::Leak { .. } => Algorithm::Leak,
+            Self::Lease { .. } => Algorithm::Lease,
+            Self::Policy { .. } => Algorithm::Policy,
+        }
+        .descriptor()
+    }
+
     /// The algorithm's name in specs.
     pub(crate) const fn name(&self) -> &'static str {
-        match self {
-            Self::Slide { .. } => "SLIDE",
-            Self::Bucket { .. } => "BUCKET",
-            Self::Fixed { .. } => "FIXED",
-            Self::Exact { .. } => "EXACT",
-            Self::Leak { .. } => "LEAK",
-            Self::Lease { .. } => "LEASE",
-            Self::Policy { .. } => "POLICY",
-        }
+        self.descriptor().name
     }
 
     /// The one-limit command.
-    pub(crate) const fn command(&self) -> &'static str {
-        match self {
-            Self::Slide { .. } => "RL.SLIDE",
-            Self::Bucket { .. } => "RL.BUCKET",
-            Self::Fixed { .. } => "RL.FIXED",
-            Self::Exact { .. } => "RL.EXACT",
-            Self::Leak { .. } => "RL.LEAK",
-            Self::Lease { .. } => "RL.LEASE",
-            Self::Policy { .. } => "RL.CHECK",
-        }
+    pub(crate) fn command(&self) -> &'static str {
+        let command = self.descriptor().command;
+        command
+            .and_then(|command| command.to_str().ok())
+            .unwrap_or("RL.CHECK")
     }
 
     /// The arguments between the name and the cost.
@@ -326,28 +328,12 @@ pub(crate) enum LimitArg<'a> {
     Text(&'a str),
 }
 
-/// A duration is written in the largest unit that divides it: `1m`, `90s`, `500ms`.
 impl fmt::Display for LimitArg<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(u64, &str); 4] = [
-            (86_400_000, "d"),
-            (3_600_000, "h"),
-            (60_000, "m"),
-            (1000, "s"),
-        ];
         match *self {
             Self::Count(count) => count.fmt(f),
             Self::Text(text) => f.write_str(text),
-            Self::Duration(duration) => {
-                let ms = ceil_ms(duration);
-                let largest = UNITS
-                    .iter()
-                    .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
-                match largest {
-                    Some((unit, name)) => write!(f, "{}{name}", ms / unit),
-                    None => write!(f, "{ms}ms"),
-                }
-            }
+            Self::Duration(duration) => DurationText::from_ms(ceil_ms(duration)).fmt(f),
         }
     }
 }

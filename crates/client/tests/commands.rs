@@ -161,7 +161,7 @@ fn policies_and_overrides() {
     let server = Server::start();
     let mut con = server.connect();
     let mut policy = PolicyDefinition::new([
-        PolicyRule::with_cost(Limit::slide(60, MINUTE), 1),
+        PolicyRule::with_fixed_cost(Limit::slide(60, MINUTE), 1),
         PolicyRule::new(Limit::slide(90_000, MINUTE).with_precision(10)),
     ]);
     policy.note = "requests and tokens".to_owned();

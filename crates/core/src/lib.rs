@@ -25,6 +25,7 @@
 #![warn(missing_docs)]
 
 mod algorithm;
+pub mod cluster;
 mod decision;
 mod encoding;
 mod error;
@@ -52,7 +53,7 @@ pub use error::Error;
 pub use inspect::{FieldValue, StateField};
 pub use relocate::Relocate;
 pub use scale::{MAX_SCALE, Scale};
-pub use units::{MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS};
+pub use units::{DurationText, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS};
 
 /// Tests the example in the README.
 #[cfg(doctest)]

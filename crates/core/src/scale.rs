@@ -27,6 +27,18 @@ impl Scale {
         })
     }
 
+    /// The numerator.
+    #[must_use]
+    pub const fn num(self) -> u32 {
+        self.num
+    }
+
+    /// The denominator.
+    #[must_use]
+    pub const fn den(self) -> u32 {
+        self.den
+    }
+
     /// Rounded down, but never from more than 0 to 0.
     pub(crate) fn apply(self, amount: u64) -> u64 {
         let scaled = u128::from(amount) * u128::from(self.num) / u128::from(self.den);

@@ -36,20 +36,27 @@ pub(crate) fn period_us(ms: u64, error: Error) -> Result<u64, Error> {
     }
 }
 
-/// Shown in the largest unit that divides it: `1m`, `90s`, `500ms`.
+/// The text form of a duration, in the largest unit that divides it: `1m`, `90s`, `500ms`. [`syntax`](crate::syntax)
+/// reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Duration {
+pub struct DurationText {
     ms: u64,
 }
 
-impl Duration {
-    /// Microseconds below a millisecond are not shown.
+impl DurationText {
+    /// A duration in milliseconds.
+    #[must_use]
+    pub const fn from_ms(ms: u64) -> Self {
+        Self { ms }
+    }
+
+    /// A duration in microseconds. What is less than a millisecond is not shown.
     pub(crate) const fn from_us(us: u64) -> Self {
-        Self { ms: us / 1000 }
+        Self::from_ms(us / 1000)
     }
 }
 
-impl fmt::Display for Duration {
+impl fmt::Display for DurationText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 5] = [
             (24 * 60 * 60 * 1000, "d"),

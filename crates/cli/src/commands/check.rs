@@ -74,8 +74,7 @@ fn deciding_limit(
 
 /// Scales a limit as the server does.
 fn scaled(rule: &PolicyRule, num: u64, den: u64) -> Option<PolicyRule> {
-    let text = rule.to_string();
-    let rules = Rules::parse(&mut text.split(' ').map(str::as_bytes)).ok()?;
+    let rules: Rules = rule.to_string().parse().ok()?;
     let rules = rules.scaled(Scale::new(num, den).ok()?);
     rules.as_slice().first()?.to_string().parse().ok()
 }
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_scaled_limit() {
-        let rule = PolicyRule::with_cost(Limit::slide(100, MINUTE), 2);
+        let rule = PolicyRule::with_fixed_cost(Limit::slide(100, MINUTE), 2);
         let scaled = scaled(&rule, 5, 2).unwrap().to_string();
         assert_eq!(scaled, "SLIDE 250 1m COST 2");
     }

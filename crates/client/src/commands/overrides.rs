@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, ParsingError, RedisWrite, ToRedisArgs, Value};
 
 use super::fields::Fields;
-use super::policy::{ParseLimitError, PolicyRule, parse_rules};
+use super::policy::{ParseLimitError, PolicyRule};
 use crate::limit::LimitArg;
 
 /// What an override does in place of a policy's limits.
@@ -46,24 +46,20 @@ impl fmt::Display for OverrideAction {
     }
 }
 
-/// Reads the text form: `SCALE 5 1`, `BLOCK`, `ALLOW`, or limits such as `SLIDE 500 1m`.
+/// Reads the text form, with the server's own parser: `SCALE 5 1`, `BLOCK`, `ALLOW`, or limits such as `SLIDE 500 1m`.
 impl FromStr for OverrideAction {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        let words: Vec<&str> = text.split_ascii_whitespace().collect();
-        let first = words.first().map(|word| word.to_ascii_uppercase());
-        match (first.as_deref(), &words[..]) {
-            (Some("BLOCK"), [_]) => Ok(Self::Block),
-            (Some("ALLOW"), [_]) => Ok(Self::Allow),
-            (Some("SCALE"), [_, num, den]) => match (num.parse(), den.parse()) {
-                (Ok(num), Ok(den)) => Ok(Self::Scale { num, den }),
-                _ => Err(rl_core::Error::Scale.into()),
-            },
-            (Some("BLOCK" | "ALLOW" | "SCALE") | None, _) => {
-                Err(rl_core::Error::OverrideSyntax.into())
-            }
-            _ => parse_rules(text).map(Self::Limits),
+        use rl_core::policy::OverrideAction as Core;
+        match text.parse().map_err(ParseLimitError::new)? {
+            Core::Limits(rules) => PolicyRule::all_from_core(&rules).map(Self::Limits),
+            Core::Scale(scale) => Ok(Self::Scale {
+                num: scale.num().into(),
+                den: scale.den().into(),
+            }),
+            Core::Block => Ok(Self::Block),
+            Core::Allow => Ok(Self::Allow),
         }
     }
 }
@@ -176,7 +172,7 @@ mod tests {
     fn an_action_has_one_text() {
         let limits = OverrideAction::Limits(vec![
             PolicyRule::new(Limit::slide(500, MINUTE)),
-            PolicyRule::with_cost(Limit::fixed(9, HOUR), 1),
+            PolicyRule::with_fixed_cost(Limit::fixed(9, HOUR), 1),
         ]);
         for (text, action) in [
             ("BLOCK", OverrideAction::Block),

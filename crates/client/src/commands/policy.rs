@@ -17,7 +17,7 @@ use crate::Limit;
 ///
 /// // Requests and tokens per minute. Each call is one request and brings its tokens as the cost.
 /// let llm = PolicyDefinition::new([
-///     PolicyRule::with_cost(Limit::slide(60, MINUTE), 1),
+///     PolicyRule::with_fixed_cost(Limit::slide(60, MINUTE), 1),
 ///     PolicyRule::new(Limit::slide(90_000, MINUTE)),
 /// ]);
 /// ```
@@ -82,23 +82,26 @@ impl FromRedisValue for PolicyDefinition {
 pub struct PolicyRule {
     /// The limit. Leases and policies cannot be part of a policy.
     pub limit: Limit,
-    /// What each call costs, whatever cost it brings.
-    pub cost: Option<u64>,
+    /// What each call charges to this limit, whatever its own cost; `None` for the cost of the call.
+    pub fixed_cost: Option<u64>,
 }
 
 impl PolicyRule {
     /// A limit charged with the cost of the call.
     #[must_use]
     pub const fn new(limit: Limit) -> Self {
-        Self { limit, cost: None }
+        Self {
+            limit,
+            fixed_cost: None,
+        }
     }
 
     /// A limit charged with the same cost by every call.
     #[must_use]
-    pub const fn with_cost(limit: Limit, cost: u64) -> Self {
+    pub const fn with_fixed_cost(limit: Limit, cost: u64) -> Self {
         Self {
             limit,
-            cost: Some(cost),
+            fixed_cost: Some(cost),
         }
     }
 }
@@ -107,7 +110,7 @@ impl PolicyRule {
 impl fmt::Display for PolicyRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.limit.fmt(f)?;
-        match self.cost {
+        match self.fixed_cost {
             Some(cost) => write!(f, " COST {cost}"),
             None => Ok(()),
         }
@@ -129,61 +132,55 @@ impl ToRedisArgs for PolicyRule {
 /// Why a text is not a limit of a policy, or not an override.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct ParseLimitError(pub(super) String);
+pub struct ParseLimitError(String);
 
-impl From<rl_core::Error> for ParseLimitError {
-    fn from(error: rl_core::Error) -> Self {
+impl ParseLimitError {
+    pub(super) fn new(error: rl_core::Error) -> Self {
         Self(error.reason().to_owned())
     }
 }
 
-/// Reads the text form, such as `SLIDE 60 1m COST 1`.
+/// Reads the text form, such as `SLIDE 60 1m COST 1`, with the server's own parser.
 impl FromStr for PolicyRule {
     type Err = ParseLimitError;
 
     fn from_str(text: &str) -> Result<Self, ParseLimitError> {
-        let rule: rl_core::policy::Rule = text.parse()?;
-        from_core(&rule).ok_or_else(|| rl_core::Error::PolicySyntax.into())
+        Self::from_core(&text.parse().map_err(ParseLimitError::new)?)
     }
 }
 
-/// Reads one or more limits, with the server's own parser.
-pub(super) fn parse_rules(text: &str) -> Result<Vec<PolicyRule>, ParseLimitError> {
-    let mut words = text.split_ascii_whitespace().map(str::as_bytes);
-    let rules = Rules::parse(&mut words)?;
-    if words.next().is_some() {
-        return Err(rl_core::Error::PolicySyntax.into());
+impl PolicyRule {
+    pub(super) fn all_from_core(rules: &Rules) -> Result<Vec<Self>, ParseLimitError> {
+        rules.as_slice().iter().map(Self::from_core).collect()
     }
-    let rules = rules.as_slice().iter().map(from_core);
-    rules
-        .collect::<Option<_>>()
-        .ok_or_else(|| rl_core::Error::PolicySyntax.into())
-}
 
-/// `None` for an algorithm that this version of the client does not know.
-fn from_core(rule: &rl_core::policy::Rule) -> Option<PolicyRule> {
-    use rl_core::Limit as Core;
-    let ms = Duration::from_millis;
-    let limit = match rule.limit {
-        Core::Slide(slide) => {
-            let limit = Limit::slide(slide.limit(), ms(slide.window_ms()));
-            match slide.precision() {
-                1 => limit,
-                precision => limit.with_precision(precision),
+    fn from_core(rule: &rl_core::policy::Rule) -> Result<Self, ParseLimitError> {
+        use rl_core::Limit as Core;
+        let ms = Duration::from_millis;
+        let limit = match rule.limit {
+            Core::Slide(slide) => {
+                let limit = Limit::slide(slide.limit(), ms(slide.window_ms()));
+                match slide.precision() {
+                    1 => limit,
+                    precision => limit.with_precision(precision),
+                }
             }
-        }
-        Core::Fixed(fixed) => Limit::fixed(fixed.limit(), ms(fixed.window_ms())),
-        Core::Exact(exact) => Limit::exact(exact.limit(), ms(exact.window_ms())),
-        Core::Bucket(bucket) => {
-            Limit::bucket(bucket.capacity(), bucket.refill(), ms(bucket.period_ms()))
-        }
-        Core::Leak(leak) => Limit::leak(leak.capacity(), leak.rate(), ms(leak.period_ms())),
-        _ => return None,
-    };
-    Some(PolicyRule {
-        limit,
-        cost: rule.cost,
-    })
+            Core::Fixed(fixed) => Limit::fixed(fixed.limit(), ms(fixed.window_ms())),
+            Core::Exact(exact) => Limit::exact(exact.limit(), ms(exact.window_ms())),
+            Core::Bucket(bucket) => {
+                Limit::bucket(bucket.capacity(), bucket.refill(), ms(bucket.period_ms()))
+            }
+            Core::Leak(leak) => Limit::leak(leak.capacity(), leak.rate(), ms(leak.period_ms())),
+            // Neither can be part of a policy.
+            Core::Lease(_) | Core::Policy(_) => {
+                return Err(ParseLimitError::new(rl_core::Error::PolicySyntax));
+            }
+        };
+        Ok(Self {
+            limit,
+            fixed_cost: rule.cost,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +216,7 @@ mod tests {
         assert_eq!(
             policy.rules,
             [
-                PolicyRule::with_cost(Limit::slide(60, MINUTE), 1),
+                PolicyRule::with_fixed_cost(Limit::slide(60, MINUTE), 1),
                 PolicyRule::new(precise),
                 PolicyRule::new(Limit::bucket(200, 1000, HOUR)),
                 PolicyRule::new(Limit::fixed(9, 2 * DAY)),

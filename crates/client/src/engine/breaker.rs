@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::engine::key;
+use rl_core::cluster::{SLOTS, slot};
 
 /// Enough groups that a failed shard affects few slots of the other shards, whatever the layout.
 const CLUSTER_SLOT_GROUPS: u16 = 64;
@@ -72,7 +72,7 @@ impl SlotGroups {
     pub(crate) fn of(&self, key: &[u8]) -> usize {
         match self.slot_groups.len() {
             1 => 0,
-            count => group_of_slot(key::slot(key), count as u16),
+            count => group_of_slot(slot(key), count as u16),
         }
     }
 
@@ -160,14 +160,13 @@ impl SlotGroups {
 }
 
 fn group_of_slot(slot: u16, slot_groups: u16) -> usize {
-    usize::from(slot / (key::SLOTS / slot_groups))
+    usize::from(slot / (SLOTS / slot_groups))
 }
 
 fn probe_key(group: u16, slot_groups: u16) -> String {
     let candidates = (0_u32..).map(|n| format!("rl:probe:{n}"));
     let mut fitting = candidates.filter(|key| {
-        slot_groups == 1
-            || group_of_slot(key::slot(key.as_bytes()), slot_groups) == usize::from(group)
+        slot_groups == 1 || group_of_slot(slot(key.as_bytes()), slot_groups) == usize::from(group)
     });
     fitting.next().unwrap_or_default()
 }
@@ -200,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_a_cluster_are_probed_where_they_are() {
+    fn each_slot_group_is_probed_with_one_of_its_own_keys() {
         let slot_groups = SlotGroups::new(true, 3);
         assert_eq!(slot_groups.len(), usize::from(CLUSTER_SLOT_GROUPS));
         for group in 0..slot_groups.len() {

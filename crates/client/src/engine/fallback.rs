@@ -10,7 +10,7 @@ use rl_core::{Algorithm, Mode, State};
 
 use crate::commands::PolicyRule;
 use crate::engine::policies::Policies;
-use crate::limit::{LimitArg, ceil_ms};
+use crate::limit::LimitArg;
 use crate::limiter::Check;
 use crate::{Decision, Limit, MultiDecision, Source};
 
@@ -82,13 +82,15 @@ impl Ledger {
             let mut states = Vec::with_capacity(rules.len());
             for (index, rule) in rules.iter().enumerate() {
                 let stored = stored.get(index).and_then(Option::as_ref);
-                let cost = rule.cost.unwrap_or(check.cost);
+                let cost = rule.fixed_cost.unwrap_or(check.cost);
                 let (decision, state) =
                     evaluate(&applied(&rule.limit), stored, now_us, cost, mode)?;
                 decisions.push(decision);
                 states.push(state.or_else(|| stored.cloned()));
             }
-            let costs = rules.iter().map(|rule| rule.cost.unwrap_or(check.cost));
+            let costs = rules
+                .iter()
+                .map(|rule| rule.fixed_cost.unwrap_or(check.cost));
             limits.push(MultiDecision::of(decisions).overall(costs)?);
             next.push(states);
         }
@@ -155,7 +157,7 @@ impl Ledger {
         }
         let rules = self.rules(&key_usage.limit).unwrap_or_default();
         let states = rules.iter().map(|rule| {
-            let cost = rule.cost.unwrap_or(since);
+            let cost = rule.fixed_cost.unwrap_or(since);
             evaluate(&rule.limit, None, now_us, cost, Mode::Force)?.1
         });
         let key_usage = KeyUsage {
@@ -179,7 +181,7 @@ impl Ledger {
             let (now, _) = evaluate(&rule.limit, state.as_ref(), now_us, 0, Mode::Check)?;
             let units = now.limit.saturating_sub(now.remaining);
             // With a fixed COST, any cost charges it for one call.
-            Some(rule.cost.map_or(units, |cost| units.min(cost).min(1)))
+            Some(rule.fixed_cost.map_or(units, |cost| units.min(cost).min(1)))
         });
         used.flatten().max().unwrap_or(0)
     }
@@ -232,7 +234,7 @@ fn scaled(limit: &Limit, share: f64) -> Limit {
     }
 }
 
-const LONGEST: Duration = Duration::from_secs(3650 * 86400);
+const LONGEST: Duration = Duration::from_millis(rl_core::MAX_PERIOD_MS);
 
 /// Decides one limit; `None` if its numbers are out of range.
 ///
@@ -256,7 +258,7 @@ fn evaluate(
         .parameters()
         .filter(|arg| !matches!(arg, LimitArg::Text(_)))
         .map(|arg| match arg {
-            LimitArg::Duration(duration) => format!("{}ms", ceil_ms(duration.min(LONGEST))),
+            LimitArg::Duration(duration) => LimitArg::Duration(duration.min(LONGEST)).to_string(),
             arg => arg.to_string(),
         })
         .collect();

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::RwLock;
 use redis::{FromRedisValue, Value};
+use rl_core::policy::MAX_POLICIES;
 
 use crate::commands::{PolicyDefinition, PolicyRule};
 
 /// A policy is read again after this time.
 const MAX_AGE: Duration = Duration::from_secs(30);
-/// The maximum number of policies on a server.
-const MAX_POLICIES: usize = 10_000;
 
 #[derive(Default)]
 pub(crate) struct Policies {
@@ -97,7 +96,7 @@ mod tests {
         assert_eq!(policies.get("pro"), None);
 
         policies.learn("pro", reply("SLIDE 60 1m COST 1"));
-        let expected = [PolicyRule::with_cost(Limit::slide(60, MINUTE), 1)];
+        let expected = [PolicyRule::with_fixed_cost(Limit::slide(60, MINUTE), 1)];
         assert_eq!(*policies.get("pro").unwrap_or_default(), expected);
         policies.learn("pro", reply("SOMETHING 1 2"));
         assert_eq!(*policies.get("pro").unwrap_or_default(), expected);

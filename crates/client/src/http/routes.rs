@@ -272,17 +272,15 @@ impl Route {
             "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT",
         ];
         let known = |method: &str| methods.contains(&method);
-        let name = |policy: &String| {
-            (1..=128).contains(&policy.len()) && policy.bytes().all(|byte| byte.is_ascii_graphic())
-        };
+        let wrong_name = |policy: &String| rl_core::policy::check_name(policy.as_bytes()).err();
         if !self.path.starts_with('/') {
             Some("path must start with /")
         } else if self.path[..self.path.len() - 1].contains('*') {
             Some("path may contain * only at its end")
         } else if !self.method.as_deref().is_none_or(known) {
             Some("method must be an HTTP method in upper case, such as GET")
-        } else if !self.policies.iter().all(name) {
-            Some("a policy's name must be 1 to 128 printable ASCII characters without spaces")
+        } else if let Some(error) = self.policies.iter().find_map(wrong_name) {
+            Some(error.reason())
         } else if matches!(self.failure, Some(OnFailure::Local(share)) if !(0.0..=1.0).contains(&share))
         {
             Some("the local share must be between 0 and 1")

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
+use rl_core::cluster;
 
 use crate::commands::{self, CallOptions, DecidedBy, TypedCmd};
 use crate::drivers::server::{CallError, Request, Server};
 use crate::engine::budgets::Budgets;
 use crate::engine::deny_cache::DenyCache;
-use crate::engine::key;
 use crate::{Decision, Error, Limit, MultiDecision, Source};
 
 pub use builder::Builder;
@@ -274,8 +274,10 @@ impl Limiter {
             return Ok(0);
         };
         if slot_groups.len() > 1 {
-            let slot = key::slot(first.key);
-            let elsewhere = others.iter().position(|check| key::slot(check.key) != slot);
+            let slot = cluster::slot(first.key);
+            let elsewhere = others
+                .iter()
+                .position(|check| cluster::slot(check.key) != slot);
             if let Some(index) = elsewhere {
                 return Err(Error::CrossSlot { index: index + 1 });
             }

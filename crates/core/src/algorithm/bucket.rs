@@ -13,7 +13,7 @@ use crate::encoding::{EXTRA_BITS, Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::math::{div_ceil, mul_div_ceil, to_u64};
 use crate::relocate::{Relocate, Walk};
-use crate::units::{self, Duration, MAX_TIME_US, MAX_USAGE};
+use crate::units::{self, DurationText, MAX_TIME_US, MAX_USAGE};
 use crate::{Error, Scale, syntax};
 
 /// Some 68 years: no key lives longer.
@@ -65,7 +65,7 @@ impl BucketLimit {
     }
 
     pub(crate) fn write_parameters(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let period = Duration::from_us(self.period_us);
+        let period = DurationText::from_us(self.period_us);
         write!(f, "{} {} {period}", self.capacity, self.refill)
     }
 

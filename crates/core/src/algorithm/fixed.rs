@@ -8,7 +8,7 @@ use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms};
 use crate::encoding::{Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::relocate::{Relocate, Walk};
-use crate::units::{self, Duration, MAX_TIME_US, MAX_USAGE};
+use crate::units::{self, DurationText, MAX_TIME_US, MAX_USAGE};
 use crate::{Error, Scale, syntax};
 
 /// At most `limit` units in each `window`.
@@ -86,7 +86,7 @@ impl<'a> AlgorithmLimit<'a> for FixedLimit {
 
 impl fmt::Display for FixedLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = Duration::from_us(self.window_us);
+        let window = DurationText::from_us(self.window_us);
         write!(f, "{} {} {window}", Self::DESCRIPTOR.name, self.limit)
     }
 }

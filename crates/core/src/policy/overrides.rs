@@ -1,8 +1,10 @@
 //! Overrides: what applies to one key instead of its policy's limits, for a time or permanently.
 
 use std::fmt;
+use std::str::FromStr;
 
 use super::{Rules, check_name, check_note};
+use crate::cluster::hash_tag;
 use crate::encoding::{
     Blob, Kind, Reader, check_version, extended_blob, write_bytes, write_varint,
 };
@@ -67,6 +69,20 @@ impl OverrideAction {
                 Error::PolicySyntax => Error::OverrideSyntax,
                 other => other,
             })
+    }
+}
+
+/// Reads exactly one action.
+impl FromStr for OverrideAction {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_ascii_whitespace().map(str::as_bytes);
+        let action = Self::parse(&mut words)?;
+        match words.next() {
+            None => Ok(action),
+            Some(_) => Err(Error::OverrideSyntax),
+        }
     }
 }
 
@@ -274,12 +290,4 @@ pub fn override_key(key: &[u8]) -> Option<Vec<u8>> {
         None => &[PREFIX, key, b"}"],
     };
     Some(parts.concat())
-}
-
-/// What a cluster hashes instead of the whole key.
-fn hash_tag(key: &[u8]) -> Option<&[u8]> {
-    let open = key.iter().position(|&byte| byte == b'{')?;
-    let tail = &key[open + 1..];
-    let close = tail.iter().position(|&byte| byte == b'}')?;
-    (close > 0).then(|| &tail[..close])
 }

@@ -98,15 +98,27 @@ fn parse_rule<'a>(
     Ok(Rule { limit, cost })
 }
 
+/// Reads limits and nothing else.
+impl FromStr for Rules {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let mut words = text.split_ascii_whitespace().map(str::as_bytes);
+        let rules = Self::parse(&mut words)?;
+        match words.next() {
+            None => Ok(rules),
+            Some(_) => Err(Error::PolicySyntax),
+        }
+    }
+}
+
 /// Reads exactly one limit.
 impl FromStr for Rule {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let mut words = text.split_ascii_whitespace().map(str::as_bytes);
-        let rules = Rules::parse(&mut words)?;
-        match (rules.as_slice(), words.next()) {
-            ([rule], None) => Ok(*rule),
+        match text.parse::<Rules>()?.as_slice() {
+            [rule] => Ok(*rule),
             _ => Err(Error::PolicySyntax),
         }
     }

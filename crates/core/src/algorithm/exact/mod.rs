@@ -12,7 +12,7 @@ use std::fmt;
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, BoxedLimit};
 use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms, wait_ms};
-use crate::units::{self, Duration, MAX_TIME_US};
+use crate::units::{self, DurationText, MAX_TIME_US};
 use crate::{Error, Scale, syntax};
 use state::{expire_at_ms, horizon};
 
@@ -104,7 +104,7 @@ impl<'a> AlgorithmLimit<'a> for ExactLimit {
 
 impl fmt::Display for ExactLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = Duration::from_us(self.window_us);
+        let window = DurationText::from_us(self.window_us);
         write!(f, "{} {} {window}", Self::DESCRIPTOR.name, self.limit)
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, BoxedLimit};
 use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, wait_ms};
-use crate::units::{self, Duration, MAX_TIME_US};
+use crate::units::{self, DurationText, MAX_TIME_US};
 use crate::{Error, Scale, syntax};
 use state::{HashedHolder, Lease, units_held};
 
@@ -110,7 +110,7 @@ impl<'a> AlgorithmLimit<'a> for LeaseLimit<'a> {
 
 impl fmt::Display for LeaseLimit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ttl = Duration::from_us(self.ttl_us);
+        let ttl = DurationText::from_us(self.ttl_us);
         write!(f, "{} {} {ttl}", Self::DESCRIPTOR.name, self.limit)?;
         match self.holder {
             [] => Ok(()),

@@ -14,7 +14,7 @@ use crate::decision::{Evaluation, Mode};
 use crate::encoding::{Fields, Packed};
 use crate::inspect::StateField;
 use crate::relocate::{Relocate, Walk};
-use crate::units::{self, Duration, MAX_USAGE};
+use crate::units::{self, DurationText, MAX_USAGE};
 use crate::{Error, Scale, syntax};
 
 pub use sub_windows::SubWindows;
@@ -120,7 +120,7 @@ impl<'a> AlgorithmLimit<'a> for SlideLimit {
 
 impl fmt::Display for SlideLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = Duration::from_us(self.window_us);
+        let window = DurationText::from_us(self.window_us);
         write!(f, "{} {} {window}", Self::DESCRIPTOR.name, self.limit)?;
         match self.precision {
             1 => Ok(()),
