@@ -59,15 +59,15 @@ impl Gateway {
     }
 
     fn is_served(&self) -> bool {
-        let before = self.by(Source::Redis).allowed;
+        let before = self.by(Source::Server).allowed;
         std::thread::sleep(Duration::from_millis(200));
-        self.by(Source::Redis).allowed > before
+        self.by(Source::Server).allowed > before
     }
 }
 
 fn served(gateways: &[Arc<Gateway>]) -> Vec<u64> {
     let each = gateways.iter();
-    each.map(|gateway| gateway.by(Source::Redis).allowed)
+    each.map(|gateway| gateway.by(Source::Server).allowed)
         .collect()
 }
 
@@ -108,7 +108,7 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
     let gateways: Vec<Arc<Gateway>> = gateways.map(Arc::new).collect();
     let mut tasks = JoinSet::new();
     for (gateway, (mode, _)) in gateways.iter().zip(modes) {
-        let (gateway, limiter) = (Arc::clone(gateway), limiter.on_failure(mode));
+        let (gateway, limiter) = (Arc::clone(gateway), limiter.with_failure_mode(mode));
         tasks.spawn(async move { gateway.work(limiter).await });
     }
     let all_served = || gateways.iter().all(|gateway| gateway.is_served());
@@ -149,7 +149,7 @@ async fn failure_modes_hold_while_the_primary_is_cut_off_and_afterwards_there_is
     tasks.join_all().await;
 
     for ((gateway, (mode, source)), unsure) in gateways.iter().zip(modes).zip(unsure) {
-        let (key, server, alone) = (&gateway.key, gateway.by(Source::Redis), gateway.by(source));
+        let (key, server, alone) = (&gateway.key, gateway.by(Source::Server), gateway.by(source));
         eventually("what was admitted alone is charged", || {
             new.used(key, LIMIT) >= server.allowed - unsure + alone.allowed
         });

@@ -30,7 +30,7 @@ struct Times {
 async fn measure(fault: Fault) -> Times {
     let mut server = Server::with(&["enable-debug-command", "yes"]);
     let limiter = Limiter::builder(server.url())
-        .on_failure(FailureMode::Open)
+        .failure_mode(FailureMode::Open)
         .build()
         .await
         .unwrap();

@@ -22,7 +22,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use metrics_exporter_prometheus::PrometheusBuilder;
 use rl_client::http::{RateLimitLayer, RequestLimits, ip_key};
-use rl_client::{Builder, FailureMode, HOUR, Limit, Limiter, MINUTE, tagged};
+use rl_client::{Builder, FailureMode, HOUR, Limit, Limiter, MINUTE, tagged_key};
 
 const BY_ADDRESS: Limit = Limit::slide(300, MINUTE);
 const BY_API_KEY: Limit = Limit::slide(1000, MINUTE);
@@ -43,7 +43,7 @@ fn limits(request: &Request) -> RequestLimits {
     let user = header("x-user").unwrap_or("anonymous");
 
     // The common tag keeps the keys of one call in one slot, should the server be a cluster.
-    let key = |kind: &str, name: &str| tagged("api", format_args!("{kind}:{name}"));
+    let key = |kind: &str, name: &str| tagged_key("api", format_args!("{kind}:{name}"));
     let (cost, mode) = match request.uri().path() {
         "/items" => (1, FailureMode::Open),
         "/search" => (5, FailureMode::Local { share: 0.2 }),
@@ -61,14 +61,14 @@ fn limits(request: &Request) -> RequestLimits {
                     LOGINS_BY_ACCOUNT,
                     1,
                 )
-                .on_failure(FailureMode::Closed);
+                .failure_mode(FailureMode::Closed);
         }
         _ => return RequestLimits::none(),
     };
     let rules = RequestLimits::new()
         .limit("address", key("ip", &address), BY_ADDRESS, cost)
         .limit("user", key("user", user), BY_USER, cost)
-        .on_failure(mode);
+        .failure_mode(mode);
     match header("x-api-key") {
         Some(api_key) => rules.limit("api-key", key("key", api_key), BY_API_KEY, cost),
         None => rules,

@@ -12,7 +12,7 @@ pub enum Error {
     /// The keys of one call are in different cluster slots.
     #[error(
         "limits checked together must share a cluster slot, but limit {index} does not: give the keys a common hash \
-         tag, for example rl_client::tagged(\"u42\", \"search\"), which makes \"{{u42}}:search\""
+         tag, for example rl_client::tagged_key(\"u42\", \"search\"), which makes \"{{u42}}:search\""
     )]
     CrossSlot {
         /// The first limit whose key is in a different slot than that of limit 0.

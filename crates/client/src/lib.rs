@@ -45,7 +45,6 @@ mod engine;
 mod error;
 #[cfg(feature = "tower")]
 pub mod http;
-mod key;
 mod limit;
 #[cfg(feature = "tokio")]
 mod limiter;
@@ -53,6 +52,7 @@ mod limiter;
 pub mod metrics;
 #[cfg(feature = "tokio")]
 mod scripts;
+mod tagged_key;
 
 /// The redis crate, whose types appear in this crate's API.
 pub use redis;
@@ -64,10 +64,10 @@ pub use commands::{DecidedBy, Decision, MultiDecision, RlCommands, RlPipeline, S
 pub use engine::budgets;
 #[cfg(feature = "tokio")]
 pub use error::Error;
-pub use key::tagged;
 pub use limit::{DAY, HOUR, Limit, MINUTE, SECOND};
 #[cfg(feature = "tokio")]
 pub use limiter::{Backend, Builder, FailureMode, Health, Limiter};
+pub use tagged_key::tagged_key;
 
 /// Compiles the example in the README.
 #[cfg(all(doctest, feature = "tokio"))]

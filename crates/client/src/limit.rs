@@ -180,7 +180,7 @@ impl Limit {
     /// The time in which the whole limit becomes available again: the window, or the time an empty bucket takes to fill. Zero for a
     /// policy, which only the server knows.
     #[must_use]
-    pub fn span(&self) -> Duration {
+    pub fn refill_time(&self) -> Duration {
         match *self {
             Self::Slide { window, .. }
             | Self::Fixed { window, .. }
@@ -386,12 +386,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_spans_the_time_it_takes_to_fill() {
+    fn a_bucket_is_available_again_when_it_is_full() {
         assert_eq!(
-            Limit::bucket(200, 1000, MINUTE).span(),
+            Limit::bucket(200, 1000, MINUTE).refill_time(),
             Duration::from_secs(12)
         );
-        assert_eq!(Limit::slide(200, MINUTE).span(), MINUTE);
-        assert!(Limit::bucket(u64::MAX, 1, DAY * 3650).span() > DAY);
+        assert_eq!(Limit::slide(200, MINUTE).refill_time(), MINUTE);
+        assert!(Limit::bucket(u64::MAX, 1, DAY * 3650).refill_time() > DAY);
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `rl_client_checks_total` | counter | `outcome` (allowed, denied), `source` (redis, deny_cache, budget, fail_open, fail_closed, fail_local) |
+//! | `rl_client_checks_total` | counter | `outcome` (allowed, denied), `source` (server, deny_cache, budget, fail_open, fail_closed, fail_local) |
 //! | `rl_client_check_duration_seconds` | histogram | checks that went to the server |
 //! | `rl_client_faults_total` | counter | `kind` (timeout, connection, server) |
-//! | `rl_client_breaker_open` | gauge | slot groups whose breaker is open; 0 is healthy |
+//! | `rl_client_open_breakers` | gauge | how many breakers are open: 0 or 1, or for a cluster one per slot group |
 //! | `rl_client_breaker_transitions_total` | counter | `to` (open, half_open, closed) |
 //! | `rl_client_budget_units_total` | counter | `event` (taken, spent, refunded) |
 //! | `rl_client_reconciled_units_total` | counter | units allowed without the server and charged to it afterwards |
@@ -22,7 +22,7 @@ pub(crate) struct Metrics {
     allowed: [Counter; 6],
     denied: [Counter; 6],
     pub(crate) duration: Histogram,
-    pub(crate) breaker_open: Gauge,
+    pub(crate) open_breakers: Gauge,
     pub(crate) opened: Counter,
     pub(crate) half_opened: Counter,
     pub(crate) closed: Counter,
@@ -33,7 +33,7 @@ pub(crate) struct Metrics {
 }
 
 const SOURCES: [&str; 6] = [
-    "redis",
+    "server",
     "deny_cache",
     "budget",
     "fail_open",
@@ -57,8 +57,8 @@ impl Metrics {
             "Calls that failed because of the server"
         );
         metrics::describe_gauge!(
-            "rl_client_breaker_open",
-            "Slot groups whose breaker is open"
+            "rl_client_open_breakers",
+            "How many breakers are open: 0 or 1, or for a cluster one per slot group"
         );
         metrics::describe_counter!("rl_client_breaker_transitions_total", "Breaker transitions");
         metrics::describe_counter!("rl_client_budget_units_total", "Units of budgets by event");
@@ -78,7 +78,7 @@ impl Metrics {
             allowed: checks("allowed"),
             denied: checks("denied"),
             duration: histogram!("rl_client_check_duration_seconds"),
-            breaker_open: gauge!("rl_client_breaker_open"),
+            open_breakers: gauge!("rl_client_open_breakers"),
             opened: transition("open"),
             half_opened: transition("half_open"),
             closed: transition("closed"),
@@ -92,7 +92,7 @@ impl Metrics {
     #[inline]
     pub(crate) fn decided(&self, decision: &Decision) {
         let source = match decision.source {
-            Source::Redis => 0,
+            Source::Server => 0,
             Source::DenyCache => 1,
             Source::Budget => 2,
             Source::FailOpen => 3,

@@ -24,7 +24,7 @@ async fn storm(
 ) -> Tally {
     let mut tasks = JoinSet::new();
     for _ in 0..nodes {
-        let limiter = server.limiter().build().await.unwrap().budgeted();
+        let limiter = server.limiter().build().await.unwrap().with_budgets();
         for _ in 0..3 {
             let (limiter, limit, enough) = (limiter.clone(), limit.clone(), enough.clone());
             tasks.spawn(async move {
@@ -102,7 +102,7 @@ async fn no_fixed_window_is_overdrawn() {
     let start = Instant::now();
     let offset_us = server_clock_offset_us(&server, start);
     for _ in 0..6 {
-        let limiter = server.limiter().build().await.unwrap().budgeted();
+        let limiter = server.limiter().build().await.unwrap().with_budgets();
         let limit = limit.clone();
         tasks.spawn(async move {
             let mut admitted = Vec::new();
@@ -153,7 +153,7 @@ async fn no_bucket_is_overdrawn() {
     let start = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..6 {
-        let limiter = server.limiter().build().await.unwrap().budgeted();
+        let limiter = server.limiter().build().await.unwrap().with_budgets();
         let limit = limit.clone();
         tasks.spawn(async move {
             let mut admitted = Vec::new();
@@ -209,7 +209,7 @@ async fn no_bucket_is_overdrawn() {
 #[tokio::test]
 async fn a_late_refund_is_not_sent() {
     let server = Server::start();
-    let limiter = server.limiter().build().await.unwrap().budgeted();
+    let limiter = server.limiter().build().await.unwrap().with_budgets();
     let limit = Limit::slide(1000, 2 * SECOND);
     // Chunks double while they are used up quickly.
     for _ in 0..40 {
@@ -251,7 +251,7 @@ async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
                 .build()
                 .await
                 .unwrap()
-                .budgeted();
+                .with_budgets();
             for _ in 0..20 {
                 let _ = limiter
                     .check("hot", Limit::fixed(1000, SECOND), 1)
@@ -279,7 +279,7 @@ async fn budgets_are_returned_before_a_shutdown() {
         .build()
         .await
         .unwrap()
-        .budgeted();
+        .with_budgets();
     let limit = Limit::slide(10_000, HOUR);
     for _ in 0..20 {
         let _ = limiter.check("hot", limit.clone(), 1).await.unwrap();
@@ -296,7 +296,7 @@ async fn budgets_are_returned_before_a_shutdown() {
 #[tokio::test]
 async fn limits_without_budgets_still_work() {
     let server = Server::start();
-    let limiter = server.limiter().build().await.unwrap().budgeted();
+    let limiter = server.limiter().build().await.unwrap().with_budgets();
     for (key, limit) in [
         ("exact", Limit::exact(5, HOUR)),
         ("leak", Limit::leak(5, 1, HOUR)),
@@ -305,16 +305,16 @@ async fn limits_without_budgets_still_work() {
         for _ in 0..5 {
             let decision = limiter.check(key, limit.clone(), 1).await.unwrap();
             assert!(
-                decision.allowed && decision.source == Source::Redis,
+                decision.allowed && decision.source == Source::Server,
                 "{key}"
             );
         }
     }
     let lua = plain_server();
-    let limiter = lua.limiter().build().await.unwrap().budgeted();
+    let limiter = lua.limiter().build().await.unwrap().with_budgets();
     for _ in 0..5 {
         let decision = limiter.check("k", Limit::slide(5, HOUR), 1).await.unwrap();
-        assert!(decision.allowed && decision.source == Source::Redis);
+        assert!(decision.allowed && decision.source == Source::Server);
     }
     assert!(
         !limiter

@@ -68,9 +68,12 @@ async fn every_command_works_on_an_async_connection() {
     let limit = Limit::slide(100, MINUTE);
     let peek = con.rl_peek("slide", &limit, 0).await.unwrap();
     assert_eq!(peek.remaining, 80);
-    let same = con.rl_limit("slide", &limit, 80).await.unwrap();
+    let same = con.rl_check_limit("slide", &limit, 80).await.unwrap();
     assert!(same.allowed && same.remaining == 0);
-    let forced = con.rl_force("slide", &limit, 50).await.unwrap();
+    let forced = con
+        .rl_check_limit_with("slide", &limit, 50, CallOptions::FORCE)
+        .await
+        .unwrap();
     assert!(forced.allowed && forced.remaining == 0);
 
     let limits = [
@@ -128,7 +131,7 @@ fn options_and_precision() {
     let server = Server::start();
     let mut con = server.connect();
     let precise = Limit::slide(10, MINUTE).with_precision(4);
-    assert_eq!(con.rl_limit("p", &precise, 3).unwrap().remaining, 7);
+    assert_eq!(con.rl_check_limit("p", &precise, 3).unwrap().remaining, 7);
     assert_eq!(con.rl_peek("p", &precise, 1).unwrap().remaining, 6);
     let inspection = con.rl_inspect("p").unwrap().unwrap();
     assert!(
@@ -139,7 +142,7 @@ fn options_and_precision() {
     );
 
     let limit = Limit::slide(10, MINUTE);
-    let mut with = |cost, options| con.rl_limit_with("o", &limit, cost, options).unwrap();
+    let mut with = |cost, options| con.rl_check_limit_with("o", &limit, cost, options).unwrap();
     assert_eq!(with(4, CallOptions::PEEK).remaining, 6);
     assert_eq!(with(4, CallOptions::default()).remaining, 6);
     assert_eq!(with(9, CallOptions::FORCE).remaining, 0);
@@ -221,7 +224,7 @@ fn observability() {
         assert_eq!((&*top[0].key, top[0].checks, top[0].denials), ("k", 3, 1));
     }
     assert_eq!(con.rl_audit_len().unwrap(), 1);
-    let denial = &con.rl_audit(10).unwrap()[0];
+    let denial = &con.rl_audit_get(10).unwrap()[0];
     assert_eq!((&*denial.key, &*denial.policy), ("k", "free"));
     assert_eq!((&*denial.denied_by, denial.index), ("SLIDE 2 1h", Some(0)));
     con.rl_audit_reset().unwrap();

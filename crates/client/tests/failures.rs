@@ -90,9 +90,9 @@ impl Load {
 async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault: Fault) {
     let mut server = Server::start();
     let limiter = limiter(&server).build().await.unwrap();
-    let open = limiter.on_failure(FailureMode::Open);
-    let closed = limiter.on_failure(FailureMode::Closed);
-    let local = limiter.on_failure(LOCAL);
+    let open = limiter.with_failure_mode(FailureMode::Open);
+    let closed = limiter.with_failure_mode(FailureMode::Closed);
+    let local = limiter.with_failure_mode(LOCAL);
     let limit = || Limit::slide(100, HOUR);
     assert!(closed.check("k", limit(), 1).await.unwrap().allowed);
 
@@ -151,7 +151,7 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
     assert_eq!(left("open"), 50);
     assert_eq!(left("closed"), 100);
     let exact = closed.check("local", limit(), 81).await.unwrap();
-    assert!(!exact.allowed && exact.source == Source::Redis);
+    assert!(!exact.allowed && exact.source == Source::Server);
     assert!(closed.check("local", limit(), 80).await.unwrap().allowed);
 }
 
@@ -168,7 +168,7 @@ async fn reconciling_charges_at_most_the_limit(
     let mut nodes = Vec::new();
     for _ in 0..10 {
         let node = limiter(&server)
-            .on_failure(FailureMode::Open)
+            .failure_mode(FailureMode::Open)
             .build()
             .await
             .unwrap();
@@ -198,11 +198,11 @@ async fn reconciling_charges_at_most_the_limit(
 async fn a_server_that_slows_down_and_recovers_is_noticed() {
     let server = Server::with(&["enable-debug-command", "yes"]);
     let limiter = limiter(&server)
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .build()
         .await
         .unwrap();
-    let load = Load::start(&limiter.on_failure(FailureMode::Open));
+    let load = Load::start(&limiter.with_failure_mode(FailureMode::Open));
     // Half a second at a time in which nothing is answered.
     let sleeper = std::thread::spawn({
         let client = server.client();
@@ -221,7 +221,7 @@ async fn a_server_that_slows_down_and_recovers_is_noticed() {
     let during = Instant::now();
     let refused = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     assert!(during.elapsed() < Duration::from_secs(2));
-    assert!(!refused.allowed || refused.source == Source::Redis);
+    assert!(!refused.allowed || refused.source == Source::Server);
     tokio::task::spawn_blocking(|| sleeper.join().unwrap())
         .await
         .unwrap();
@@ -239,7 +239,7 @@ async fn a_server_that_slows_down_and_recovers_is_noticed() {
 async fn the_timeout_holds_while_the_server_is_silent() {
     let server = Server::start();
     let limiter = Limiter::builder(server.url())
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .breaker_failures(1000)
         .build()
         .await
@@ -263,7 +263,7 @@ async fn single_failures_are_reconciled_too() {
     let limiter = limiter(&server)
         .connect_timeout(Duration::from_millis(500))
         .breaker_failures(1000)
-        .on_failure(FailureMode::Open)
+        .failure_mode(FailureMode::Open)
         .build()
         .await
         .unwrap();
@@ -290,14 +290,14 @@ async fn single_failures_are_reconciled_too() {
 async fn a_limiter_can_start_before_its_server() {
     let mut server = Server::start();
     server.kill();
-    let limiter = limiter(&server).on_failure(LOCAL).build_lazy().unwrap();
+    let limiter = limiter(&server).failure_mode(LOCAL).build_lazy().unwrap();
     assert!(!limiter.health().ready);
     let early = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
     assert_eq!(early.source, Source::FailLocal);
     server.start_again_on_same_port();
     eventually_async("it finds its server", || limiter.health().ready).await;
     let later = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
-    assert_eq!(later.source, Source::Redis);
+    assert_eq!(later.source, Source::Server);
     assert_eq!(later.remaining, 8, "the early one was charged");
 }
 
@@ -313,7 +313,7 @@ async fn a_server_that_comes_back_without_the_module_is_used_by_lua() {
     eventually_async("it is back", || limiter.health().ready).await;
     assert_eq!(limiter.health().backend, Some(Backend::Lua));
     let decision = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
-    assert_eq!((decision.source, decision.remaining), (Source::Redis, 8));
+    assert_eq!((decision.source, decision.remaining), (Source::Server, 8));
 }
 
 /// A replica refuses writes, and so is no server to work with, though it answers.
@@ -321,7 +321,7 @@ async fn a_server_that_comes_back_without_the_module_is_used_by_lua() {
 async fn a_server_that_refuses_writes_is_a_fault() {
     let server = Server::start();
     let limiter = limiter(&server)
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .build()
         .await
         .unwrap();
@@ -361,11 +361,11 @@ async fn a_budget_outlives_its_server() {
     let limiter = limiter(&server)
         .timeout(CALM)
         .budgets(100, 10 * SECOND)
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .build()
         .await
         .unwrap()
-        .budgeted();
+        .with_budgets();
     let limit = || Limit::slide(100_000, HOUR);
     for _ in 0..100 {
         let _ = limiter.check("hot", limit(), 1).await.unwrap();
@@ -392,7 +392,7 @@ async fn cancelled_calls_leave_nothing_behind() {
         .build()
         .await
         .unwrap()
-        .budgeted();
+        .with_budgets();
     let limit = || Limit::slide(100_000, HOUR);
     for _ in 0..200 {
         let call = limiter.check("hot", limit(), 1);

@@ -42,8 +42,8 @@ fn rules(request: &Request) -> RequestLimits {
             cost,
         );
     match request.uri().path() {
-        "/login" => rules.on_failure(FailureMode::Closed),
-        "/open" => rules.on_failure(FailureMode::Open),
+        "/login" => rules.failure_mode(FailureMode::Closed),
+        "/open" => rules.failure_mode(FailureMode::Open),
         "/wrong" => RequestLimits::new().limit("wrong", "k", Limit::slide(3, Duration::ZERO), 1),
         _ => rules,
     }
@@ -149,7 +149,7 @@ async fn without_a_server_each_route_keeps_its_mode() {
     let mut server = Server::start();
     let limiter = server
         .limiter()
-        .on_failure(FailureMode::Local { share: 0.5 })
+        .failure_mode(FailureMode::Local { share: 0.5 })
         .build()
         .await
         .unwrap();
@@ -195,7 +195,7 @@ async fn wrong_limits_are_not_the_clients_problem() {
     let server = Server::start();
     let limiter = server
         .limiter()
-        .on_failure(FailureMode::Open)
+        .failure_mode(FailureMode::Open)
         .build()
         .await
         .unwrap();

@@ -44,7 +44,7 @@ async fn a_limit_allows_exactly_its_count(
         let decision = limiter.check("k", limit.clone(), 2).await.unwrap();
         assert!(decision.allowed);
         assert_eq!((decision.limit, decision.remaining), (10, left * 2));
-        assert_eq!(decision.source, Source::Redis);
+        assert_eq!(decision.source, Source::Server);
     }
     let denied = limiter.check("k", limit.clone(), 1).await.unwrap();
     assert!(!denied.allowed && denied.denied_by() == Some(DecidedBy::Limit(0)));
@@ -364,7 +364,7 @@ async fn two_hundred_nodes_admit_exactly_the_limit() {
                     .check("one", Limit::slide(1000, HOUR), 1)
                     .await
                     .unwrap();
-                assert_eq!(decision.source, Source::Redis);
+                assert_eq!(decision.source, Source::Server);
                 admitted += u64::from(decision.allowed);
             }
             admitted
@@ -410,7 +410,7 @@ async fn the_deny_cache_remembers_a_denial_for_its_own_wait() {
     let limit = Limit::bucket(10, 5, SECOND);
     assert!(limiter.check("k", limit.clone(), 10).await.unwrap().allowed);
     let denied = limiter.check("k", limit.clone(), 5).await.unwrap();
-    assert_eq!(denied.source, Source::Redis);
+    assert_eq!(denied.source, Source::Server);
     let again = limiter.check("k", limit.clone(), 6).await.unwrap();
     assert_eq!(again.source, Source::DenyCache, "dearer");
     assert!(again.retry_after <= denied.retry_after);
@@ -423,7 +423,7 @@ async fn the_deny_cache_remembers_a_denial_for_its_own_wait() {
     let _ = limiter.check("k", limit.clone(), 5).await.unwrap();
     let both = [("other", Limit::slide(5, HOUR), 1), ("k", limit.clone(), 9)];
     let known = limiter.check_all(both.clone()).await.unwrap();
-    let known = if known.source == Source::Redis {
+    let known = if known.source == Source::Server {
         limiter.check_all(both).await.unwrap()
     } else {
         known

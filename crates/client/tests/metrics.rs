@@ -25,7 +25,7 @@ async fn everything_is_counted_and_no_key_is_a_label() {
     let _ = limiter.check("secret-key", limit(), 100).await.unwrap();
     let _ = limiter.check("secret-key", limit(), 1).await.unwrap();
     let _ = limiter.check("secret-key", limit(), 1).await.unwrap();
-    let budgeted = limiter.budgeted();
+    let budgeted = limiter.with_budgets();
     for _ in 0..50 {
         let _ = budgeted
             .check("secret-hot", Limit::slide(10_000, HOUR), 1)
@@ -47,19 +47,19 @@ async fn everything_is_counted_and_no_key_is_a_label() {
         FailureMode::default(),
     ] {
         let _ = limiter
-            .on_failure(mode)
+            .with_failure_mode(mode)
             .check("secret-key2", limit(), 1)
             .await
             .unwrap();
     }
-    assert!(seen("rl_client_breaker_open 1"));
+    assert!(seen("rl_client_open_breakers 1"));
     server.start_again_on_same_port();
     eventually_async("the breaker closes", || limiter.health().ready).await;
-    eventually_async("it shows", || seen("rl_client_breaker_open 0")).await;
+    eventually_async("it shows", || seen("rl_client_open_breakers 0")).await;
 
     let page = handle.render();
     for line in [
-        r#"rl_client_checks_total{outcome="denied",source="redis"} 1"#,
+        r#"rl_client_checks_total{outcome="denied",source="server"} 1"#,
         r#"rl_client_checks_total{outcome="denied",source="deny_cache"} 1"#,
         r#"rl_client_checks_total{outcome="allowed",source="fail_open"} 1"#,
         r#"rl_client_checks_total{outcome="denied",source="fail_closed"} 1"#,

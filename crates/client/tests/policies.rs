@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use rl_client::commands::{NewOverride, OverrideAction};
-use rl_client::{DecidedBy, Error, FailureMode, HOUR, Limit, Limiter, RlCommands, Source, tagged};
+use rl_client::commands::{CallOptions, NewOverride, OverrideAction};
+use rl_client::{
+    DecidedBy, Error, FailureMode, HOUR, Limit, Limiter, RlCommands, Source, tagged_key,
+};
 use rl_testkit::{PATIENCE, Server, eventually_async};
 
 use crate::support::{LimiterOf, plain_server, remaining};
@@ -39,7 +41,7 @@ async fn a_policy_is_checked_by_name_and_a_change_holds_at_the_next_call() {
         raised.allowed,
         "no cache stands between a policy and its change"
     );
-    assert_eq!(raised.source, Source::Redis);
+    assert_eq!(raised.source, Source::Server);
     assert_eq!(
         check().await.denied_by(),
         Some(DecidedBy::Limit(1)),
@@ -74,7 +76,7 @@ async fn an_unknown_policy_is_the_callers_mistake() {
         .build()
         .await
         .unwrap()
-        .on_failure(FailureMode::Open);
+        .with_failure_mode(FailureMode::Open);
     match limiter.check_policy("u1", "nothing", 1).await {
         Err(Error::Rejected(error)) => assert!(error.to_string().contains("no such policy")),
         other => panic!("{other:?}"),
@@ -89,8 +91,8 @@ async fn policies_and_limits_are_checked_together() {
     let limiter = server.limiter().build().await.unwrap();
     let both = async |cost| {
         let limits = [
-            (tagged("u1", "all"), Limit::slide(100, HOUR), 1),
-            (tagged("u1", "search"), Limit::policy("search"), cost),
+            (tagged_key("u1", "all"), Limit::slide(100, HOUR), 1),
+            (tagged_key("u1", "search"), Limit::policy("search"), cost),
         ];
         limiter.check_all(limits).await.unwrap()
     };
@@ -128,7 +130,7 @@ fn typed_commands_cover_policies() {
     let denied = con.rl_check("u1", "pro", 700).unwrap();
     assert_eq!(denied.denied_by(), Some(DecidedBy::Limit(1)));
     assert!(
-        con.rl_force("u1", &Limit::policy("pro"), 700)
+        con.rl_check_with("u1", "pro", 700, CallOptions::FORCE)
             .unwrap()
             .allowed
     );
@@ -145,7 +147,7 @@ async fn without_a_server_a_share_of_the_last_known_policy_is_allowed_and_charge
         .build()
         .await
         .unwrap()
-        .on_failure(FailureMode::Local { share: 0.2 });
+        .with_failure_mode(FailureMode::Local { share: 0.2 });
     assert!(limiter.check_policy("u1", "pro", 1).await.unwrap().allowed);
     eventually_async("the policy is asked about", || {
         server.calls("rl.policy") >= 2
@@ -169,7 +171,7 @@ async fn without_a_server_a_share_of_the_last_known_policy_is_allowed_and_charge
     assert_eq!(admitted, 20, "a fifth of the tightest limit");
     let unknown = limiter.check_policy("u2", "unheard-of", 1).await.unwrap();
     assert!(!unknown.allowed, "nothing is known to admit by");
-    let open = limiter.on_failure(FailureMode::Open);
+    let open = limiter.with_failure_mode(FailureMode::Open);
     assert!(open.check_policy("u3", "pro", 1).await.unwrap().allowed);
 
     server.resume();

@@ -16,8 +16,8 @@ use rl_testkit::Server;
 const FILE: &str = r#"{
   "routes": [
     { "path": "/healthz", "policies": [] },
-    { "method": "POST", "path": "/login", "policies": ["login"], "failure": "closed" },
-    { "path": "/search/{what}", "policies": ["pro", "search"], "cost": 2, "failure": "open" },
+    { "method": "POST", "path": "/login", "policies": ["login"], "failure_mode": "closed" },
+    { "path": "/search/{what}", "policies": ["pro", "search"], "cost": 2, "failure_mode": "open" },
     { "path": "/*", "policies": ["pro"] }
   ]
 }"#;
@@ -45,7 +45,7 @@ impl Gateway {
             .build()
             .await
             .unwrap()
-            .on_failure(FailureMode::Closed);
+            .with_failure_mode(FailureMode::Closed);
         let of_request = routes.clone();
         let layer = RateLimitLayer::new(limiter, move |request: &Request| {
             match request

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rl_client::{Builder, Error, FailureMode, HOUR, Limit, Source, tagged};
+use rl_client::{Builder, Error, FailureMode, HOUR, Limit, Source, tagged_key};
 use rl_testkit::{Cluster, PATIENCE, Sentinel, Server, eventually_async};
 
 use crate::support::CALM;
@@ -20,7 +20,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
     // Keys everywhere.
     for n in 0..50 {
         let decision = limiter.check(format!("k{n}"), limit(), 1).await.unwrap();
-        assert_eq!((decision.source, decision.remaining), (Source::Redis, 9));
+        assert_eq!((decision.source, decision.remaining), (Source::Server, 9));
     }
     let spread = cluster
         .nodes
@@ -37,13 +37,13 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
         "{error}"
     );
     let together = [
-        (tagged("u42", "ip"), limit(), 1),
-        (tagged("u42", "user"), limit(), 1),
+        (tagged_key("u42", "ip"), limit(), 1),
+        (tagged_key("u42", "user"), limit(), 1),
     ];
     assert!(limiter.check_all(together).await.unwrap().allowed);
 
     // Budgets are scripts, which must find their shard too.
-    let budgeted = limiter.budgeted();
+    let budgeted = limiter.with_budgets();
     for n in 0..60 {
         let key = format!("hot{}", n % 3);
         assert!(
@@ -59,7 +59,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
     let brisk = limiter_of(&cluster)
         .timeout(Duration::from_millis(100))
         .breaker_failures(2)
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .build()
         .await
         .unwrap();
@@ -71,7 +71,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
         *sources.entry(decision.source).or_insert(0) += 1;
     }
     assert!(
-        sources[&Source::Redis] >= 20 && sources[&Source::FailClosed] >= 10,
+        sources[&Source::Server] >= 20 && sources[&Source::FailClosed] >= 10,
         "{sources:?}"
     );
     cluster.nodes[1].start_again_on_same_port();
@@ -79,7 +79,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
     let mut redis = 0;
     for n in 0..100 {
         let decision = brisk.check(format!("later{n}"), limit(), 1).await.unwrap();
-        redis += u64::from(decision.source == Source::Redis);
+        redis += u64::from(decision.source == Source::Server);
     }
     assert!(redis >= 95, "{redis} of 100 by the shards");
 }
@@ -122,7 +122,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
         .connect_timeout(Duration::from_millis(500))
         .timeout(Duration::from_millis(200))
         .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .build()
         .await
         .unwrap();
@@ -158,7 +158,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
         );
         for key in &elsewhere {
             let decision = limiter.check(key, Limit::slide(1 << 40, HOUR), 1).await;
-            served += u64::from(decision.unwrap().source == Source::Redis);
+            served += u64::from(decision.unwrap().source == Source::Server);
             calls += 1;
         }
         let down = limiter.health().slot_groups_down;
@@ -169,7 +169,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
     let after = limiter.check(&key, limit(), 1).await.unwrap();
     assert_eq!(
         (after.source, after.remaining),
-        (Source::Redis, 5),
+        (Source::Server, 5),
         "usage came along"
     );
 }
@@ -183,7 +183,7 @@ async fn a_failover_by_sentinel_keeps_usage() {
     let limiter = Builder::sentinel([sentinel.url()], "main")
         .timeout(Duration::from_millis(200))
         .breaker_backoff(Duration::from_millis(50), Duration::from_millis(500))
-        .on_failure(FailureMode::Closed)
+        .failure_mode(FailureMode::Closed)
         .build()
         .await
         .unwrap();
@@ -200,7 +200,7 @@ async fn a_failover_by_sentinel_keeps_usage() {
     let after = limiter.check("k", limit(), 1).await.unwrap();
     assert_eq!(
         (after.source, after.remaining),
-        (Source::Redis, 5),
+        (Source::Server, 5),
         "usage came along"
     );
 }

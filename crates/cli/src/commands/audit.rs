@@ -17,7 +17,7 @@ pub fn run(access: &Access, count: usize, key: Option<&str>, json: bool) -> Resu
     let wanted = if key.is_some() { ALL } else { count.min(ALL) };
     let topology = access.discover()?;
     let replies = topology.query(topology.primaries(), |connection| {
-        connection.rl_audit(wanted)
+        connection.rl_audit_get(wanted)
     });
     let (replies, failed) = split(replies);
     let denials = replies.into_iter().flat_map(|(_, denials)| denials);

@@ -56,7 +56,7 @@ impl DecidedBy {
 #[non_exhaustive]
 pub enum Source {
     /// On the server.
-    Redis,
+    Server,
     /// In the process: the server denied the call recently, and said for how long.
     DenyCache,
     /// In the process, from a budget that the server granted.
@@ -76,10 +76,10 @@ impl Source {
         matches!(self, Self::FailOpen | Self::FailClosed | Self::FailLocal)
     }
 
-    /// Whether the decision was made without a call to the server.
+    /// Whether the decision was made in the process. The server may have been called, but its reply did not decide.
     #[must_use]
     pub const fn is_local(self) -> bool {
-        !matches!(self, Self::Redis)
+        !matches!(self, Self::Server)
     }
 }
 
@@ -117,7 +117,7 @@ impl Decision {
             retry_after: u64::try_from(retry_ms).ok().map(Duration::from_millis),
             reset_after: Duration::from_millis(count(reset_ms)),
             decided_by: DecidedBy::Limit(0),
-            source: Source::Redis,
+            source: Source::Server,
         }
     }
 }
@@ -195,7 +195,7 @@ impl MultiDecision {
         };
         Some(Decision {
             allowed: self.allowed,
-            ..chosen.at(index, Source::Redis)
+            ..chosen.at(index, Source::Server)
         })
     }
 }

@@ -239,10 +239,10 @@ commands! {
         cmd
     }
 
-    /// RL.REFUND: refunds units; usage never drops below zero. Returns the units actually refunded.
-    fn refund, rl_refund<K>(key: K, units: u64) -> u64 {
+    /// RL.REFUND: refunds the `cost` of an earlier call; usage never drops below zero. Returns the units actually refunded.
+    fn refund, rl_refund<K>(key: K, cost: u64) -> u64 {
         let mut cmd = redis::cmd("RL.REFUND");
-        cmd.arg(key).arg(units);
+        cmd.arg(key).arg(cost);
         cmd
     }
 
@@ -273,18 +273,13 @@ commands! {
     }
 
     /// The one-limit command of `limit`: RL.SLIDE for [`Limit::Slide`], RL.CHECK for [`Limit::Policy`], and so on.
-    fn limit, rl_limit<K>(key: K, limit: &Limit, cost: u64) -> Decision {
+    fn check_limit, rl_check_limit<K>(key: K, limit: &Limit, cost: u64) -> Decision {
         single_cmd(key, limit, cost, CallOptions::default())
     }
 
     /// The one-limit command of `limit`, with options.
-    fn limit_with, rl_limit_with<K>(key: K, limit: &Limit, cost: u64, options: CallOptions) -> Decision {
+    fn check_limit_with, rl_check_limit_with<K>(key: K, limit: &Limit, cost: u64, options: CallOptions) -> Decision {
         single_cmd(key, limit, cost, options)
-    }
-
-    /// The one-limit command of `limit` with FORCE: charges even past the limit, for costs known only afterwards.
-    fn force, rl_force<K>(key: K, limit: &Limit, cost: u64) -> Decision {
-        single_cmd(key, limit, cost, CallOptions::FORCE)
     }
 
     /// RL.PEEK: what would this call reply? Charges nothing, and works on replicas.
@@ -387,7 +382,7 @@ commands! {
     }
 
     /// RL.AUDIT GET: the latest `count` denials, newest first.
-    fn audit, rl_audit<>(count: usize) -> Vec<Denial> {
+    fn audit_get, rl_audit_get<>(count: usize) -> Vec<Denial> {
         let mut cmd = redis::cmd("RL.AUDIT");
         cmd.arg("GET").arg(count);
         cmd

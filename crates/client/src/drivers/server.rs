@@ -196,7 +196,7 @@ impl Server {
 
     fn show_breaker(&self) {
         self.metrics
-            .breaker_open
+            .open_breakers
             .set(self.slot_groups.down().0 as f64);
     }
 

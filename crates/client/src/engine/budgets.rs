@@ -1,7 +1,7 @@
 //! Budgets: units taken from the server in chunks and spent locally, in nanoseconds.
 //!
 //! A tenant that makes thousands of requests per second on one key costs the server as many calls.
-//! [`Limiter::budgeted`](crate::Limiter::budgeted) takes a chunk of units in one call, spends it locally, and refunds
+//! [`Limiter::with_budgets`](crate::Limiter::with_budgets) takes a chunk of units in one call, spends it locally, and refunds
 //! whatever goes unused. The chunk doubles when it is used up in half its lifetime, shrinks to what was used when it is
 //! not, and is never more than 1/32 of what the server has left: near the limit, every call goes to the server again.
 //!
@@ -114,7 +114,7 @@ impl BudgetParams {
                 refill,
                 period,
             } => {
-                let life = life.min(limit.span() / 20);
+                let life = life.min(limit.refill_time() / 20);
                 let late = 2 * u128::from(refill) * life.as_nanos();
                 let headroom = u64::try_from(late.div_ceil(period.as_nanos().max(1))).ok()?;
                 let smaller = capacity.checked_sub(headroom)?;
@@ -365,7 +365,7 @@ impl Budget {
             next: taken,
         };
         let decision = Decision {
-            source: Source::Redis,
+            source: Source::Server,
             ..chunk.decision(asked)
         };
         // If the caller has gone away, its units go back into this chunk, before the lock is released and another

@@ -21,20 +21,20 @@ pub fn ip_key(address: IpAddr) -> String {
     ip_key_with_prefix(address, 64)
 }
 
-/// Like [`ip_key`], with another prefix for IPv6: 56 or 48 where providers assign larger networks.
+/// Like [`ip_key`], with another length of the IPv6 prefix: 56 or 48 where providers assign larger networks.
 #[must_use]
-pub fn ip_key_with_prefix(address: IpAddr, prefix: u32) -> String {
+pub fn ip_key_with_prefix(address: IpAddr, ipv6_prefix_len: u32) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
         IpAddr::V6(address) => {
-            let prefix = prefix.min(128);
+            let prefix = ipv6_prefix_len.min(128);
             let mask = u128::MAX.checked_shl(128 - prefix).unwrap_or(0);
             format!("{}/{prefix}", Ipv6Addr::from(u128::from(address) & mask))
         }
     }
 }
 
-/// The client's address in `X-Forwarded-For`, if the last `trusted` hops are your own proxies: the address that the
+/// The client's address in `X-Forwarded-For`, if the last `trusted_proxies` hops are your own proxies: the address that the
 /// outermost of them saw. Entries that clients add themselves are ignored.
 ///
 /// ```
@@ -47,13 +47,13 @@ pub fn ip_key_with_prefix(address: IpAddr, prefix: u32) -> String {
 /// assert_eq!(forwarded_ip(&headers, 4), None);
 /// ```
 #[must_use]
-pub fn forwarded_ip(headers: &HeaderMap, trusted: usize) -> Option<IpAddr> {
+pub fn forwarded_ip(headers: &HeaderMap, trusted_proxies: usize) -> Option<IpAddr> {
     let lines = headers.get_all("x-forwarded-for").into_iter();
     let hops: Vec<&str> = lines
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(','))
         .collect();
-    let outermost = hops.len().checked_sub(trusted.max(1))?;
+    let outermost = hops.len().checked_sub(trusted_proxies.max(1))?;
     hops.get(outermost)?.trim().parse().ok()
 }
 

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Request, Response, StatusCode};
+use serde::Serialize;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::RequestLimits;
-use super::headers::{describe, json, whole_seconds};
+use super::headers::{describe, whole_seconds};
 use crate::error::loggable;
 use crate::limiter::Check;
 use crate::{Decision, Error, Limiter, Source};
@@ -21,6 +22,15 @@ use crate::{Decision, Error, Limiter, Source};
 /// Checks limits before it calls a service; see the [module documentation](super).
 pub struct RateLimitLayer<F> {
     settings: Arc<Settings<F>>,
+}
+
+/// The JSON body of a denial.
+#[derive(Serialize)]
+struct DenialBody<'a> {
+    error: &'a str,
+    message: &'a str,
+    retry_after_seconds: Option<u64>,
+    doc_url: Option<&'a str>,
 }
 
 struct Settings<F> {
@@ -147,7 +157,7 @@ where
 impl<F> Settings<F> {
     async fn decide(&self, rules: &RequestLimits) -> Decision {
         let limiter = match rules.failure {
-            Some(mode) => self.limiter.on_failure(mode),
+            Some(mode) => self.limiter.with_failure_mode(mode),
             None => self.limiter.clone(),
         };
         let checks: Vec<_> = rules
@@ -197,14 +207,14 @@ impl<F> Settings<F> {
             };
             (StatusCode::TOO_MANY_REQUESTS, "rate_limited", message)
         };
-        let body = format!(
-            r#"{{"error":"{error}","message":{},"retry_after_seconds":{},"doc_url":{}}}"#,
-            json(&message),
-            wait.map_or_else(|| "null".to_owned(), |wait| wait.to_string()),
-            self.doc_url
-                .as_ref()
-                .map_or_else(|| "null".to_owned(), |url| json(url)),
-        );
+        let body = DenialBody {
+            error,
+            message: &message,
+            retry_after_seconds: wait,
+            doc_url: self.doc_url.as_deref(),
+        };
+        // Nothing in the body can fail to be written.
+        let body = serde_json::to_string(&body).unwrap_or_default();
         let mut response = Response::new(R::from(body));
         *response.status_mut() = status;
         let headers = response.headers_mut();

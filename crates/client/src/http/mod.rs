@@ -105,7 +105,7 @@ impl RequestLimits {
     }
 
     /// What happens to this request when the server is unavailable. The default is the limiter's own failure mode.
-    pub fn on_failure(mut self, mode: FailureMode) -> Self {
+    pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.failure = Some(mode);
         self
     }

@@ -27,7 +27,7 @@ const LONGEST_CALL: Duration = Duration::from_secs(10);
 /// # async fn example() -> Result<(), rl_client::Error> {
 /// let limiter = Limiter::builder("redis://10.0.0.5/")
 ///     .timeout(Duration::from_millis(10))
-///     .on_failure(FailureMode::Local { share: 0.1 })
+///     .failure_mode(FailureMode::Local { share: 0.1 })
 ///     .build()
 ///     .await?;
 /// # Ok(())
@@ -79,9 +79,11 @@ impl Builder {
     #[cfg(feature = "sentinel")]
     pub fn sentinel(sentinels: impl IntoIterator<Item = impl AsRef<str>>, name: &str) -> Self {
         let urls = sentinels.into_iter().map(|url| url.as_ref().to_owned());
+        // A String: redis-rs takes nothing else, unless it has TLS.
+        let name = name.to_owned();
         let client = redis::sentinel::SentinelClient::build(
             urls.collect(),
-            name.to_owned(),
+            name,
             None,
             redis::sentinel::SentinelServerType::Master,
         );
@@ -138,8 +140,11 @@ impl Builder {
     }
 
     /// What happens to calls that the server does not answer in time. Default: [`FailureMode::Local`] with a share of 0.2.
-    pub fn on_failure(self, failure: FailureMode) -> Self {
-        Self { failure, ..self }
+    pub fn failure_mode(self, mode: FailureMode) -> Self {
+        Self {
+            failure: mode,
+            ..self
+        }
     }
 
     /// Consecutive failures that open the breaker; a lost connection opens it immediately. Default 5.
@@ -150,36 +155,38 @@ impl Builder {
 
     /// Delays between probes while the breaker is open: the first one, and the longest. Each delay is twice the previous
     /// one, ± 50 %. Default 50 ms and 1 s.
-    pub fn breaker_backoff(mut self, first: Duration, longest: Duration) -> Self {
+    pub fn breaker_backoff(mut self, first: Duration, max: Duration) -> Self {
         self.backoff.shortest = first.max(Duration::from_millis(1));
-        self.backoff.longest = longest.max(self.backoff.shortest);
+        self.backoff.longest = max.max(self.backoff.shortest);
         self
     }
 
-    /// How many denials are remembered, and for how long at most. A reset or refund may go unnoticed for that long.
-    /// Default 100 000 and 1 s; a size of 0 turns the cache off.
-    pub fn deny_cache(self, size: usize, longest: Duration) -> Self {
+    /// Bounds the deny cache: it remembers the denials of at most `max_keys` keys, each for at most `max_age`. A reset or
+    /// refund may go unnoticed for that long. Default 100 000 and 1 s; with 0 keys the cache is off.
+    pub fn deny_cache(self, max_keys: usize, max_age: Duration) -> Self {
         Self {
-            deny_size: size,
-            deny_longest: longest,
+            deny_size: max_keys,
+            deny_longest: max_age,
             ..self
         }
     }
 
-    /// How many keys are tracked in the process while the server is unavailable. Default 100 000.
-    pub fn local_keys(self, size: usize) -> Self {
+    /// Bounds the memory of the fallback: how many keys the process tracks while the server is unavailable. When there are
+    /// more, it forgets the least used. Default 100 000.
+    pub fn max_local_keys(self, max_keys: usize) -> Self {
         Self {
-            ledger_size: size,
+            ledger_size: max_keys,
             ..self
         }
     }
 
-    /// How many keys may have a budget, and how long a chunk may be kept before it is refunded. Default 10 000 and 500 ms.
-    /// A shorter lifetime is fairer between processes; a longer one saves calls.
-    pub fn budgets(self, size: usize, life: Duration) -> Self {
+    /// Bounds the [budgets](crate::budgets): at most `max_keys` keys have one, and a chunk is kept for at most `max_age`
+    /// before it is refunded. Default 10 000 and 500 ms. A shorter age is fairer between processes; a longer one saves
+    /// calls.
+    pub fn budgets(self, max_keys: usize, max_age: Duration) -> Self {
         Self {
-            budget_size: size,
-            budget_life: life,
+            budget_size: max_keys,
+            budget_life: max_age,
             ..self
         }
     }

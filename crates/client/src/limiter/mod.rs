@@ -32,7 +32,7 @@ pub use builder::Builder;
 /// }
 ///
 /// // All of them are charged, or none. Logins are denied when the limits cannot be checked.
-/// let strict = limiter.on_failure(FailureMode::Closed);
+/// let strict = limiter.with_failure_mode(FailureMode::Closed);
 /// let login = strict
 ///     .check_all([
 ///         ("{login}:ip:192.0.2.7", Limit::slide(20, HOUR), 1),
@@ -141,7 +141,7 @@ impl Limiter {
 
     /// The same limiter with another failure mode, for one route or one call.
     #[must_use]
-    pub fn on_failure(&self, mode: FailureMode) -> Self {
+    pub fn with_failure_mode(&self, mode: FailureMode) -> Self {
         Self {
             failure: mode,
             ..self.clone()
@@ -151,7 +151,7 @@ impl Limiter {
     /// The same limiter with budgets for hot keys: it takes units from the server in chunks, and most checks take
     /// nanoseconds. The limit is never exceeded in total; see [budgets](crate::budgets).
     #[must_use]
-    pub fn budgeted(&self) -> Self {
+    pub fn with_budgets(&self) -> Self {
         Self {
             budgeted: true,
             ..self.clone()
@@ -186,7 +186,7 @@ impl Limiter {
     }
 
     /// Checks several limits: all of them are charged, or none. In a cluster their keys must share a slot; see
-    /// [`tagged`](crate::tagged).
+    /// [`tagged_key`](crate::tagged_key).
     pub async fn check_all<K: AsRef<[u8]>>(
         &self,
         limits: impl IntoIterator<Item = (K, Limit, u64)>,
@@ -341,17 +341,17 @@ impl Limiter {
     ) -> Result<Decision, Error> {
         let check = Check::new(&key, &limit, cost);
         match self.call(&[check], CallOptions::FORCE).await {
-            Err(CallError::Server(_)) => {
-                Ok(self.on_failure(FailureMode::Open).without_server(&[check]))
-            }
+            Err(CallError::Server(_)) => Ok(self
+                .with_failure_mode(FailureMode::Open)
+                .without_server(&[check])),
             answer => Ok(answer?),
         }
     }
 
-    /// Refunds units, and returns how many were actually refunded. Needs the module.
-    pub async fn refund(&self, key: impl AsRef<[u8]>, units: u64) -> Result<u64, Error> {
+    /// Refunds the `cost` of an earlier call, and returns how many units were actually refunded. Needs the module.
+    pub async fn refund(&self, key: impl AsRef<[u8]>, cost: u64) -> Result<u64, Error> {
         let key = key.as_ref();
-        self.send(key, commands::refund(key, units), "refund").await
+        self.send(key, commands::refund(key, cost), "refund").await
     }
 
     /// Releases a lease, and returns whether it was held. Needs the module.

@@ -6,9 +6,9 @@ use std::fmt::Display;
 /// can check them together.
 ///
 /// ```
-/// assert_eq!(rl_client::tagged("u42", "search"), "{u42}:search");
+/// assert_eq!(rl_client::tagged_key("u42", "search"), "{u42}:search");
 /// ```
 #[must_use]
-pub fn tagged(tag: impl Display, name: impl Display) -> String {
+pub fn tagged_key(tag: impl Display, name: impl Display) -> String {
     format!("{{{tag}}}:{name}")
 }
