@@ -1,4 +1,4 @@
-//! The algorithms, each set as people would set it to "100 a minute".
+//! The algorithms, each configured as people usually configure "100 per minute".
 
 use rl_core::{Decision, Limit, Mode, State};
 
@@ -6,15 +6,15 @@ pub const LIMIT: u64 = 100;
 pub const WINDOW_US: u64 = 60_000_000;
 const WINDOW_MS: u64 = WINDOW_US / 1000;
 
-/// 2024-10-04, 00:00 UTC: where fixed windows of any usual length begin.
+/// 2024-10-04, 00:00 UTC: a boundary of fixed windows of any usual length.
 pub const MIDNIGHT_US: u64 = 20_000 * 24 * 60 * WINDOW_US;
 
 #[derive(Clone, Copy)]
 pub struct Contender {
     pub limit: Limit<'static>,
-    /// Units that it allows in a window.
+    /// The units that it allows per window.
     pub units: u64,
-    /// Into how many parts SLIDE splits its window; 1 for the others.
+    /// The number of parts into which SLIDE splits its window; 1 for the others.
     pub parts: u8,
 }
 
@@ -24,7 +24,7 @@ pub fn all() -> Vec<Contender> {
     all
 }
 
-/// Those that the page shows one by one.
+/// The algorithms that have their own section on the page.
 pub fn shown() -> [Contender; 6] {
     let two = slide(1);
     [two, slide(8), exact(LIMIT), fixed(), bucket(), leak()]
@@ -39,7 +39,7 @@ pub fn slide(parts: u8) -> Contender {
     }
 }
 
-/// With two counters, and another limit.
+/// SLIDE without PRECISION, with another limit.
 pub fn slide_of(units: u64) -> Contender {
     let limit = rl_core::SlideLimit::new(units, WINDOW_MS).unwrap();
     of(Limit::Slide(limit), units)
@@ -82,7 +82,7 @@ impl Contender {
         }
     }
 
-    /// Its section on the page, and the name of its figure.
+    /// The anchor of its section on the page, and the name of its figure.
     pub fn anchor(&self) -> &'static str {
         match self.limit {
             Limit::Slide(_) if self.parts > 1 => "slide-precision",
@@ -104,13 +104,13 @@ impl Contender {
         }
     }
 
-    /// A queue tells admitted calls to wait, so they take place later than they were admitted.
+    /// Whether the reply tells an admitted call to wait, so that it takes place later.
     pub fn is_queue(&self) -> bool {
         matches!(self.limit, Limit::Leak(_))
     }
 }
 
-/// One key on a server, with nobody else on it.
+/// One key, as a server would store it.
 pub struct Key {
     limit: Limit<'static>,
     state: Option<State>,
@@ -128,7 +128,7 @@ impl Key {
         self.evaluate(now_us, Mode::Check)
     }
 
-    /// As a limiter decides that counts what it denies, too.
+    /// Decides like a limiter that also counts the calls that it denies.
     pub fn call_and_count(&mut self, now_us: u64) -> Decision {
         let stored = self.state.as_ref();
         let checked = self.limit.evaluate(stored, now_us, 1, Mode::Check);
@@ -148,7 +148,7 @@ impl Key {
         outcome.decision
     }
 
-    /// What the state takes: its words, or what it has allocated and is itself.
+    /// The size of the state: its packed integers, or the value and its allocations.
     pub fn bytes(&self) -> usize {
         self.state.as_ref().map_or(0, state_bytes)
     }
@@ -156,7 +156,7 @@ impl Key {
 
 pub fn state_bytes(state: &State) -> usize {
     match state.packed() {
-        Some(words) => size_of_val(words.as_slice()),
+        Some(integers) => size_of_val(integers.as_slice()),
         None => size_of::<State>() + state.heap_bytes(),
     }
 }

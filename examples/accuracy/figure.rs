@@ -1,4 +1,4 @@
-//! The figures of docs/algorithms.md: what was offered, what was admitted, and the limit, over time.
+//! Draws the figures of docs/algorithms.md: calls offered and admitted, and the limit, over time.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -19,11 +19,11 @@ const GRID: RGBColor = RGBColor(0xe6, 0xe9, 0xee);
 const WIDTH: u32 = 760;
 const HEAD: u32 = 40;
 const PANEL: u32 = 250;
-/// Fine enough for the eye.
+/// The distance between two points of a line: too small to see.
 const STEP_S: f64 = 0.5;
 
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-/// From and until when something counts, in seconds.
+/// The start and end of the time for which something counts, in seconds.
 type Spans = Vec<(f64, f64)>;
 
 struct Panel {
@@ -36,7 +36,7 @@ struct Panel {
     released: Option<Spans>,
 }
 
-/// Two panels: the same traffic for all, and an adversary of its own.
+/// Draws two panels: the traffic that all algorithms get, and an adversary that knows this one.
 pub fn draw(contender: &Contender) {
     let mut same = Replay::new(contender, Counting::Admitted);
     for now_us in traffic::scene() {
@@ -80,7 +80,7 @@ pub fn draw_lease(scene: &lease::Scene) {
     paint("lease", "RL.LEASE key 5 90s worker", "held", &[panel]);
 }
 
-/// Each call counts for a window.
+/// Each call counts for one window.
 fn spans(times_us: &[u64], length_s: f64) -> Spans {
     let second = |us: u64| (us - MIDNIGHT_US) as f64 / 1e6;
     let spans = times_us
@@ -89,13 +89,13 @@ fn spans(times_us: &[u64], length_s: f64) -> Spans {
     spans.take_while(|&(from_s, _)| from_s < length_s).collect()
 }
 
-/// How many count at each minute, without the points that only prolong a level.
+/// How many calls count at each moment. Points in the middle of a level line are left out.
 fn levels(spans: &Spans, length_s: f64) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
     for step in 0..=(length_s / STEP_S) as u64 {
         let now_s = step as f64 * STEP_S;
         let now_min = now_s / 60.0;
-        // The most within the step, so that no peak is missed.
+        // The maximum within the step, so that no peak is missed.
         let level = (0..10).map(|tenth| count(spans, now_s + f64::from(tenth) * STEP_S / 10.0));
         let level = level.max().unwrap_or(0) as f64;
         if let [.., (_, before), (last_min, last)] = &mut points[..]
@@ -136,7 +136,7 @@ fn paint(file: &str, command: &str, admitted: &str, panels: &[Panel]) {
     std::fs::write(path, format!("{tag}\n{title}\n{rest}")).unwrap();
 }
 
-/// The command at the left, the meaning of the colours at the right.
+/// Draws the command on the left and the legend on the right.
 fn paint_head(area: &Canvas, command: &str, admitted: &str, queue: bool) {
     let text = |size: i32| ("sans-serif", size).into_font().color(&INK);
     let command = Text::new(command.to_owned(), (16, 14), text(16));
@@ -169,7 +169,7 @@ fn paint_panel(area: &Canvas, panel: &Panel) {
     let offered = levels(&panel.offered, panel.length_s);
     let admitted = levels(&panel.admitted, panel.length_s);
     let most = |points: &[(f64, f64)]| points.iter().map(|&(_, level)| level).fold(0.0, f64::max);
-    // The same scale for all algorithms, as far as it goes.
+    // The same scale for all algorithms, unless more is offered.
     let top = most(&offered).max(panel.limit as f64 * 3.0) * 1.12;
     let minutes = panel.length_s / 60.0;
     let label = |size: i32| ("sans-serif", size).into_font().color(&INK);

@@ -1,4 +1,4 @@
-//! The tables for choosing: what each algorithm promises, and what it was seen to do and to take.
+//! The tables for choosing an algorithm: what each one promises, and what was measured.
 
 use rl_core::Limit;
 
@@ -8,7 +8,7 @@ use crate::lease;
 use crate::random::Random;
 use crate::table::{Table, seconds, times};
 
-/// Memory of a key that was as busy as its limit allows for three windows, at random times.
+/// The memory of a key that was called at random times, as often as its limit allows, for three windows.
 fn busy_bytes(contender: &Contender, limit: u64) -> usize {
     let mut random = Random::new(2);
     let mut key = Key::new(contender);
@@ -117,7 +117,7 @@ pub fn precision_table() -> Table {
     table
 }
 
-/// What a caller gets that always repeats its call as soon as the reply allows, by the limit.
+/// For several limits, how many calls per window a caller gets that always retries when the reply says so.
 pub fn small_table() -> Table {
     const LIMITS: [u64; 7] = [1, 2, 3, 5, 10, 50, 100];
     let heads = LIMITS.map(|limit| limit.to_string());
@@ -150,7 +150,7 @@ fn allowed_per_window(contender: &Contender) -> String {
     format!("{:.1}", f64::from(allowed) / WINDOWS as f64)
 }
 
-/// What EXACT keeps, by its limit.
+/// The size of EXACT's log for several limits.
 pub fn log_table() -> Table {
     let mut table = Table::new(&["EXACT, units per minute", "state", "per unit"]);
     for limit in [10, 100, 1000, 10_000, 100_000] {

@@ -1,4 +1,4 @@
-//! Jobs under a lease: how many run at once, and how many would.
+//! Jobs under a lease: how many run at once, and how many would without it.
 
 use rl_core::{Limit, Mode, State};
 
@@ -10,15 +10,15 @@ pub const LIMIT: u64 = 5;
 const TTL_S: f64 = 90.0;
 pub const SCENE_S: f64 = 900.0;
 
-/// When somebody begins and ends, in seconds.
+/// The start and end of every job, in seconds.
 pub struct Scene {
     pub offered: Vec<(f64, f64)>,
     pub held: Vec<(f64, f64)>,
     pub bytes: usize,
 }
 
-/// A quarter of an hour of jobs: one every 10 s on average, each taking 20 s to 80 s. Every sixth that begins dies
-/// half way without a word, so that its lease ends with its ttl.
+/// A quarter of an hour of jobs: one every 10 s on average, each taking 20 s to 80 s. Every sixth job that gets a lease
+/// crashes, so that its lease lasts until its ttl has passed.
 pub fn scene() -> Scene {
     let mut random = Random::new(7);
     let mut state: Option<State> = None;
@@ -76,7 +76,7 @@ fn release(stored: &mut Option<State>, now_us: u64, holder: &[u8]) {
     }
 }
 
-/// Most leases held at any time.
+/// The most leases held at any time.
 pub fn most(scene: &Scene) -> u64 {
     let at_once = |&(begin_s, _): &(f64, f64)| {
         let holds = |&&(from_s, until_s): &&(f64, f64)| from_s <= begin_s && begin_s < until_s;

@@ -1,5 +1,5 @@
-//! A day of many clients, as an API sees them: people in the daytime, programs all day, jobs by the hour, and a
-//! few who do not stop.
+//! A day of many clients, as an API sees them: people during the day, programs all day, jobs every hour, and a few
+//! abusive clients.
 
 use std::f64::consts::TAU;
 use std::thread;
@@ -15,8 +15,9 @@ const DAY_S: f64 = 86_400.0;
 struct Group {
     name: &'static str,
     clients: u64,
-    /// What one of them does in a day, in words and in calls (seconds after midnight).
+    /// What one client does in a day, in words.
     does: &'static str,
+    /// Its calls, in seconds after midnight.
     day: fn(&mut Random) -> Vec<f64>,
 }
 
@@ -110,17 +111,17 @@ fn abuser(random: &mut Random) -> Vec<f64> {
     calls
 }
 
-/// Limits under which SLIDE sees the mix: the more generous, the fewer clients ever come near.
+/// The limits that SLIDE applies to the mix: the more generous, the fewer clients ever come near.
 const LIMITS: [u64; 6] = [LIMIT, 150, 200, 300, 500, 1000];
 
-/// How the clients of a group fared.
+/// The verdicts on the clients of a group.
 #[derive(Clone, Default)]
 struct Judged {
     by_contender: Vec<Verdict>,
     by_limit: [AtLimit; LIMITS.len()],
 }
 
-/// SLIDE at one limit.
+/// The verdicts on SLIDE with one limit.
 #[derive(Clone, Copy, Default)]
 struct AtLimit {
     counting_admitted: Verdict,
@@ -166,11 +167,11 @@ pub struct Mixed {
 
 pub fn replay() -> Mixed {
     let workers = thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let groups = GROUPS.iter().enumerate().map(|(place, group)| {
+    let groups = GROUPS.iter().enumerate().map(|(index, group)| {
         let work = move |worker: u64| {
             let mut sum = Judged::default();
             for client in (worker..group.clients).step_by(workers as usize) {
-                let mut random = Random::new(1_000_000 * (place as u64 + 1) + client);
+                let mut random = Random::new(1_000_000 * (index as u64 + 1) + client);
                 let seconds = (group.day)(&mut random);
                 let mut calls: Vec<u64> = seconds.into_iter().map(at).collect();
                 calls.sort_unstable();
@@ -250,7 +251,7 @@ impl Mixed {
         table
     }
 
-    /// Ours next to the figure that is often quoted.
+    /// Our figures next to the one that is often quoted.
     pub fn quoted_table(&self) -> Table {
         let mut table = Table::new(&[
             "two counters",

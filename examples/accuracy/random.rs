@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same in every run (splitmix64).
+//! Pseudo-random numbers that are the same in every run (splitmix64).
 
 pub struct Random(u64);
 
@@ -15,7 +15,7 @@ impl Random {
         bits ^ (bits >> 31)
     }
 
-    /// Evenly from 0, included, to 1.
+    /// Uniform in [0, 1).
     pub fn share(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -24,7 +24,7 @@ impl Random {
         low + (high - low) * self.share()
     }
 
-    /// As many in each doubling as in any other.
+    /// Log-uniform between `low` and `high`.
     pub fn log_between(&mut self, low: f64, high: f64) -> f64 {
         low * (high / low).powf(self.share())
     }
@@ -34,7 +34,7 @@ impl Random {
         -mean * (1.0 - self.share()).ln()
     }
 
-    /// 1, 2, 3, …: how many tries it takes when one in `mean` succeeds.
+    /// Geometric, from 1: how many tries it takes if each succeeds with probability 1 / `mean`.
     pub fn geometric(&mut self, mean: f64) -> u64 {
         let stop = 1.0 / mean;
         1 + ((1.0 - self.share()).ln() / (1.0 - stop).ln()) as u64

@@ -1,11 +1,11 @@
-//! Calls through an algorithm, with an exact window at its side.
+//! Replays calls through an algorithm, and compares each decision with that of an exact window.
 
 use std::collections::VecDeque;
 
 use crate::contender::{Contender, Key, WINDOW_US};
 
-/// An exact sliding window in the plainest form: the times of all units that count. A unit taken at `t` counts
-/// until `t + window`, not included.
+/// An exact sliding window in its simplest form: the times of all units that count. A unit taken at `t` counts in
+/// `[t, t + window)`.
 #[derive(Default)]
 struct Oracle {
     taken: VecDeque<u64>,
@@ -29,13 +29,13 @@ impl Oracle {
 /// What a limit counts.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Counting {
-    /// What it admitted, as ours do.
+    /// The calls that it admitted, as RL does.
     Admitted,
     /// Every call, admitted or not.
     All,
 }
 
-/// How an algorithm did.
+/// How an algorithm performed.
 #[derive(Clone, Copy, Default)]
 pub struct Verdict {
     pub calls: u64,
@@ -44,11 +44,11 @@ pub struct Verdict {
     pub wrongly_admitted: u64,
     /// Denied, though an exact window with the same past had room.
     pub wrongly_denied: u64,
-    /// The room that there was whenever it denied wrongly, all together.
+    /// The sum of the room that was left whenever it denied wrongly.
     room: u64,
-    /// Most units in any window of one key.
+    /// The most units in any window of one key.
     pub most: u64,
-    /// Shortest time, within a window, in which one key took one unit more than the limit.
+    /// The shortest time, within a window, in which one key took one unit more than the limit.
     pub shortest_us: Option<u64>,
 }
 
@@ -57,7 +57,7 @@ impl Verdict {
         self.wrongly_admitted + self.wrongly_denied
     }
 
-    /// Units that an exact window still had, in the mean, when a call was wrongly denied.
+    /// The units that an exact window still had on average when a call was wrongly denied.
     pub fn mean_room(&self) -> String {
         match self.wrongly_denied {
             0 => "—".into(),
@@ -69,7 +69,7 @@ impl Verdict {
         self.calls - self.admitted
     }
 
-    /// Of several keys together.
+    /// Adds the verdict of another key.
     pub fn add(&mut self, other: &Self) {
         self.calls += other.calls;
         self.admitted += other.admitted;
@@ -82,7 +82,7 @@ impl Verdict {
     }
 }
 
-/// One key's calls, one after the other.
+/// The calls on one key, in order.
 pub struct Replay {
     key: Key,
     counting: Counting,
@@ -111,9 +111,9 @@ impl Replay {
         }
     }
 
-    /// One call, judged. When it may be made again, if it was denied.
+    /// Makes one call and judges the decision. If the call is denied, returns when to retry.
     pub fn call(&mut self, now_us: u64) -> Result<(), u64> {
-        // The exact window has the past that the algorithm at hand has made: what that one admitted.
+        // The exact window has the same history: the calls that this algorithm counted.
         let room = self.limit.saturating_sub(self.oracle.used(now_us));
         let decision = match self.counting {
             Counting::Admitted => self.key.call(now_us),
@@ -144,7 +144,7 @@ impl Replay {
     }
 
     pub fn verdict(&self) -> Verdict {
-        // Waits are in whole milliseconds, so those who wait may overtake by less than one.
+        // Waits are in whole milliseconds, so a waiting call may overtake another by less than one.
         let mut times = self.released_us.clone();
         times.sort_unstable();
         let mut first = 0;

@@ -1,4 +1,4 @@
-//! Tables that read well in a terminal and are Markdown, and the page that shows them.
+//! Markdown tables that are also readable in a terminal, and the page that contains them.
 
 use std::fs;
 
@@ -39,7 +39,7 @@ impl Table {
     }
 }
 
-/// Tables by the names under which the page has places for them.
+/// The tables of the page, by id.
 #[derive(Default)]
 pub struct Page {
     tables: Vec<(&'static str, String)>,
@@ -56,7 +56,7 @@ impl Page {
         }
     }
 
-    /// Puts every table between `<!-- table: id -->` and `<!-- end -->`.
+    /// Writes every table between `<!-- table: id -->` and `<!-- end -->`.
     pub fn write(&self, file: &str) {
         let mut page = fs::read_to_string(file).expect("run this in the root of the repository");
         for (id, table) in &self.tables {
@@ -71,7 +71,7 @@ impl Page {
     }
 }
 
-/// With two digits that say something.
+/// A percentage with two or three significant digits.
 pub fn percent(part: u64, whole: u64) -> String {
     let share = part as f64 / whole as f64 * 100.0;
     match share {

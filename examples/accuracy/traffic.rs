@@ -22,12 +22,12 @@ pub fn all() -> Vec<Traffic> {
     ]
 }
 
-/// A day of a call every 500 ms: 1.2 times the limit.
+/// One day with a call every 500 ms: 1.2 times the limit.
 fn steady() -> Vec<u64> {
     every(MIDNIGHT_US, MIDNIGHT_US + DAY_US, SECOND_US / 2).collect()
 }
 
-/// A day of bursts: on average one every 6 s, of 10 calls 20 ms apart. In the mean that is the limit.
+/// One day of bursts: on average one every 6 s, of 10 calls 20 ms apart. The average rate equals the limit.
 fn poisson() -> Vec<u64> {
     let mut random = Random::new(1);
     let mut calls = Vec::new();
@@ -44,7 +44,7 @@ fn poisson() -> Vec<u64> {
     calls
 }
 
-/// A day in which every full minute has 8 calls a second, for 15 s before it and 15 s after it.
+/// One day with 8 calls per second from 15 s before to 15 s after every full minute.
 fn edges() -> Vec<u64> {
     let quarter = WINDOW_US / 4;
     let edges = every(MIDNIGHT_US + WINDOW_US, MIDNIGHT_US + DAY_US, WINDOW_US);
@@ -53,7 +53,7 @@ fn edges() -> Vec<u64> {
         .collect()
 }
 
-/// A day in which every full minute has the whole limit, within a second.
+/// One day in which the whole limit is called for within the first second of every minute.
 fn minutely() -> Vec<u64> {
     let minutes = every(MIDNIGHT_US, MIDNIGHT_US + DAY_US, WINDOW_US);
     minutes
@@ -61,7 +61,7 @@ fn minutely() -> Vec<u64> {
         .collect()
 }
 
-/// What the figures show: calm, the boundary trick, calm, three times the limit, silence.
+/// The traffic of the figures: calm, a burst across a window boundary, calm, three times the limit, silence.
 pub fn scene() -> Vec<u64> {
     let minute = |minutes: u64| MIDNIGHT_US + minutes * WINDOW_US;
     let calm = every(minute(0), minute(2), SECOND_US * 5 / 4);
@@ -78,7 +78,7 @@ fn every(from_us: u64, until_us: u64, step_us: u64) -> impl Iterator<Item = u64>
     (from_us..until_us).step_by(step_us as usize)
 }
 
-/// So many seconds after midnight.
+/// A number of seconds after midnight.
 pub fn at(second: f64) -> u64 {
     MIDNIGHT_US + (second * 1e6) as u64
 }

@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use rl_client::commands::TopBy;
 
 use crate::failure::Failure;
 
@@ -66,16 +67,16 @@ pub enum Command {
     Policy(Policy),
     /// Make one check, as a gateway would; exit code 1 if it is denied
     Check(Check),
-    /// Raise, lower, block or exempt one key under a policy
+    /// Show or change the overrides of a key: other limits, blocked or always allowed
     #[command(subcommand)]
     Override(Override),
     /// Show the latest denials of all primaries, newest first
     Audit {
-        /// How many to show at most
+        /// How many denials to show at most
         #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
         count: usize,
         /// Show only the denials of this key
-        #[arg(long)]
+        #[arg(long, value_name = "KEY")]
         key: Option<String>,
     },
     /// Show totals and rates of all primaries, and of each policy
@@ -83,22 +84,22 @@ pub enum Command {
         /// Show only this policy
         policy: Option<String>,
     },
-    /// Show rates, denials, policies and the hottest keys, live; q quits. Without a terminal, print them once
+    /// Show rates, policies and the hottest keys, live; q quits. Without a terminal, print them once
     Top(Top),
     /// Look for problems: versions, policies, clocks, eviction, replicas, persistence; the exit code is that of the worst
     Doctor,
     /// Serve the statistics of every node to Prometheus, at /metrics
-    Export {
+    Exporter {
         /// The address to listen on
-        #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9464")]
+        #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464")]
         listen: SocketAddr,
-        /// Leave out the metrics of each policy
+        /// Leave out the rl_policy_* metrics
         #[arg(long)]
-        totals_only: bool,
+        no_policy_metrics: bool,
     },
     /// Print completions for a shell, such as: source <(rl completions bash)
     Completions {
-        /// The shell
+        /// The shell to print them for
         shell: Shell,
     },
 }
@@ -129,25 +130,43 @@ pub struct Top {
         default_value_t = 2,
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
-    pub every: u64,
-    /// How many keys and policies to show
+    pub interval: u64,
+    /// How many keys, and how many policies, to show at most
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
     pub count: usize,
-    /// Sort by denials instead of checks
-    #[arg(long)]
-    pub denials: bool,
+    /// What to sort by
+    #[arg(long, value_enum, default_value_t = SortBy::Checks)]
+    pub by: SortBy,
+}
+
+/// As in RL.TOP BY.
+#[derive(Clone, Copy, ValueEnum)]
+pub enum SortBy {
+    /// All checks
+    Checks,
+    /// Denied checks
+    Denials,
+}
+
+impl From<SortBy> for TopBy {
+    fn from(by: SortBy) -> Self {
+        match by {
+            SortBy::Checks => Self::Checks,
+            SortBy::Denials => Self::Denials,
+        }
+    }
 }
 
 #[derive(Subcommand)]
 pub enum Policy {
     /// Show what `push` would change; exit code 1 if anything
     Diff {
-        /// The file of policies; - reads the standard input
+        /// The file of policies, as `pull` writes it; - reads the standard input
         file: PathBuf,
     },
     /// Replace the policies of every primary by those in the file
     Push {
-        /// JSON as `pull` writes it; - reads the standard input
+        /// The file of policies, as `pull` writes it; - reads the standard input
         file: PathBuf,
         /// Delete policies that are not in the file, without asking
         #[arg(long)]
@@ -174,23 +193,23 @@ pub enum Override {
         /// SCALE num den, BLOCK, ALLOW, or limits: SLIDE 500 1m …
         #[arg(required = true, num_args = 1..)]
         action: Vec<String>,
-        /// When it expires: seconds, or 500ms, 90s, 15m, 24h, 30d
+        /// How long the override applies: seconds, or with a unit (500ms, 90s, 15m, 24h, 30d). Without it, until it is removed
         #[arg(long = "for", value_name = "DURATION")]
         expires_in: Option<String>,
-        /// A comment
+        /// Why the override is set; `rl override get` shows it
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
     },
     /// Show the overrides of a key; exit code 1 if there are none
     Get {
-        /// The key
+        /// The key to show the overrides of
         key: String,
     },
     /// Remove an override; exit code 1 if there is none
     Del {
-        /// The key
+        /// The key with the override
         key: String,
-        /// The policy
+        /// The policy that it overrides
         policy: String,
     },
 }

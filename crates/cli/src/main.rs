@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use commands::{audit, check, completions, doctor, export, overrides, policy, stats, top};
+use commands::{audit, check, completions, doctor, exporter, overrides, policy, stats, top};
 use failure::Failure;
 use topology::Access;
 
@@ -66,10 +66,10 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
             top::run(&access, options, live, json)
         }
         Command::Doctor => doctor::run(&access, json),
-        Command::Export {
+        Command::Exporter {
             listen,
-            totals_only,
-        } => export::run(&access, *listen, *totals_only),
+            no_policy_metrics,
+        } => exporter::run(&access, *listen, !no_policy_metrics),
         Command::Completions { shell } => completions::run(*shell),
     }
 }

@@ -71,7 +71,7 @@ pub fn table(titles: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// A duration for a person, rounded down: `1.2s`, `3m 20s`, `2d 3h`.
-pub fn span(ms: u64) -> String {
+pub fn duration(ms: u64) -> String {
     let s = ms / 1000;
     match s {
         0 => format!("{ms}ms"),
@@ -91,7 +91,7 @@ pub fn wait(ms: u64) -> String {
         3_600_000..86_400_000 => 60_000,
         _ => 3_600_000,
     };
-    span(ms.div_ceil(step).saturating_mul(step))
+    duration(ms.div_ceil(step).saturating_mul(step))
 }
 
 /// A Unix time as `2026-11-16 12:34:56.789` in UTC.
@@ -120,14 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_spans() {
+    fn times_and_durations() {
         assert_eq!(time(0), "1970-01-01 00:00:00.000");
         assert_eq!(time(951_782_399_999), "2000-02-28 23:59:59.999");
         assert_eq!(time(951_782_400_000), "2000-02-29 00:00:00.000");
         assert_eq!(time(951_868_800_000), "2000-03-01 00:00:00.000");
         assert_eq!(time(1_794_832_496_789), "2026-11-16 12:34:56.789");
         assert_eq!(
-            [7, 1234, 200_000, 7_260_000, 183_600_000].map(span),
+            [7, 1234, 200_000, 7_260_000, 183_600_000].map(duration),
             ["7ms", "1.2s", "3m 20s", "2h 1m", "2d 3h"]
         );
     }

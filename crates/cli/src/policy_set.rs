@@ -40,10 +40,10 @@ impl PolicySet {
         let names: std::collections::BTreeSet<_> = self.0.keys().chain(wanted.0.keys()).collect();
         let changes = names.into_iter().map(|name| Change {
             policy: name,
-            was: self.0.get(name),
-            now: wanted.0.get(name),
+            old: self.0.get(name),
+            new: wanted.0.get(name),
         });
-        changes.filter(|change| change.was != change.now).collect()
+        changes.filter(|change| change.old != change.new).collect()
     }
 }
 
@@ -51,20 +51,20 @@ impl PolicySet {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change<'a> {
     pub policy: &'a str,
-    was: Option<&'a Policy>,
-    now: Option<&'a Policy>,
+    old: Option<&'a Policy>,
+    new: Option<&'a Policy>,
 }
 
 impl Change<'_> {
     pub fn deletes(&self) -> bool {
-        self.now.is_none()
+        self.new.is_none()
     }
 }
 
 /// Lines as in a diff: `-` for the old policy and `+` for the new one.
 impl fmt::Display for Change<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (sign, policy) in [('-', self.was), ('+', self.now)] {
+        for (sign, policy) in [('-', self.old), ('+', self.new)] {
             if let Some(policy) = policy {
                 writeln!(f, "{sign} {}: {}", self.policy, one_line(policy))?;
             }

@@ -17,14 +17,15 @@ const KEYS_PER_NODE: usize = 50;
 /// The statistics of all primaries.
 #[derive(Clone, Serialize)]
 pub struct Snapshot {
-    pub total: Stats,
+    /// The sum over the nodes.
+    pub all_nodes: Stats,
     pub policies: Vec<PolicyStats>,
     /// The nodes that replied.
     pub nodes: Vec<NodeStats>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<HotKey>>,
     /// The nodes that did not reply.
-    pub failed: Vec<Failure>,
+    pub failed_nodes: Vec<Failure>,
     /// How many primaries there are, and how many of them replied.
     #[serde(skip)]
     pub primaries: usize,
@@ -102,11 +103,11 @@ impl Snapshot {
             Ok((report, keys))
         });
         let mut snapshot = Self {
-            total: Stats::default(),
+            all_nodes: Stats::default(),
             policies: Vec::new(),
             nodes: Vec::new(),
             keys: with_keys.then(Vec::new),
-            failed: Vec::new(),
+            failed_nodes: Vec::new(),
             primaries: replies.len(),
             replied: 0,
             at: Instant::now(),
@@ -116,7 +117,7 @@ impl Snapshot {
             match reply {
                 Ok((report, keys)) => {
                     snapshot.replied += 1;
-                    snapshot.total.add(&report.stats);
+                    snapshot.all_nodes.add(&report.stats);
                     for (policy, stats) in report.policies {
                         policies.entry(policy).or_default().add(&stats);
                     }
@@ -128,7 +129,7 @@ impl Snapshot {
                         all.extend(keys);
                     }
                 }
-                Err(failure) => snapshot.failed.push(failure),
+                Err(failure) => snapshot.failed_nodes.push(failure),
             }
         }
         let policies = policies.into_iter();
@@ -234,7 +235,7 @@ pub mod tests {
     pub fn snapshot(node: &str, allowed: u64, denied: u64, at: Instant) -> Snapshot {
         let stats = stats(allowed, denied);
         Snapshot {
-            total: stats.clone(),
+            all_nodes: stats.clone(),
             policies: vec![
                 PolicyStats {
                     policy: "free".into(),
@@ -250,7 +251,7 @@ pub mod tests {
                 stats,
             }],
             keys: Some(vec![hot("often", 9, 0), hot("de\u{1b}nied", 5, 5)]),
-            failed: vec![],
+            failed_nodes: vec![],
             primaries: 1,
             replied: 1,
             at,

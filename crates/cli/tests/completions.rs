@@ -16,7 +16,7 @@ fn folder_with(shell: &str) -> (TempDir, String) {
     (folder, file)
 }
 
-/// In a directory on the PATH, as `rl`.
+/// Installs the program as `rl` in a directory on the PATH.
 fn path() -> String {
     let folder = std::path::Path::new(RL).parent().unwrap().display();
     format!("{folder}:{}", std::env::var("PATH").unwrap())

@@ -1,4 +1,4 @@
-//! What docs/cli.md says is what happens.
+//! The examples in docs/cli.md are correct.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn page() -> String {
     fs::read_to_string(root().join("docs/cli.md")).unwrap()
 }
 
-/// The lines between ```kind and ```.
+/// The code blocks of one kind.
 fn blocks<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
     let begin = format!("```{kind}\n");
     let parts = page.split(&begin).skip(1);
@@ -22,7 +22,7 @@ fn blocks<'a>(page: &'a str, kind: &str) -> Vec<&'a str> {
         .collect()
 }
 
-/// The same words, whatever the space between them; `…` stands for what differs, in a word or as one.
+/// Compares words, whatever the space between them; `…` matches any word, or any part of one.
 fn alike(expected: &str, actual: &str) -> bool {
     let (expected, actual): (Vec<_>, Vec<_>) = (
         expected.split_whitespace().collect(),
@@ -104,7 +104,7 @@ fn the_user_of_the_page_may_do_it_all() {
         .unwrap();
     for node in [&primary, &replica] {
         if let Err(error) = try_ask::<()>(&mut node.connect(), line) {
-            // Before 7.0 only whole commands can be told apart.
+            // Before 7.0, permissions are for whole commands only.
             assert!(error.to_string().contains("config|get"), "{error}");
             let whole = line
                 .replace("config|get", "config")
@@ -126,12 +126,12 @@ fn the_user_of_the_page_may_do_it_all() {
         (&["audit"], 0),
         (&["stats"], 0),
         (&["top"], 0),
-        // Nothing is saved here, as it says.
+        // This server saves nothing, which is a warning.
         (&["doctor"], 1),
     ] {
         rl(&user, args).exits(code);
     }
     let doctor = command(&user, &["doctor"]).output().unwrap();
-    let told = String::from_utf8(doctor.stdout).unwrap();
-    assert!(told.contains("0 problems"), "{told}");
+    let report = String::from_utf8(doctor.stdout).unwrap();
+    assert!(report.contains("0 problems"), "{report}");
 }

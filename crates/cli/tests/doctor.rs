@@ -1,4 +1,4 @@
-//! `rl doctor`: each finding provoked for real.
+//! `rl doctor`: every finding, on servers that have the problem.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn findings(url: &str) -> (i32, Vec<String>) {
     (run.code, each)
 }
 
-/// A server with all that a doctor likes.
+/// A server without any problem.
 fn pair() -> (Server, Server) {
     let (primary, replica) = (
         Server::with(&["appendonly", "yes"]),
@@ -113,12 +113,12 @@ fn eviction_that_may_drop_counters_is_reported(#[case] policy: &str) {
 #[rstest]
 fn a_save_that_fails_is_reported() {
     let (primary, _replica) = pair();
-    // The disk is gone: the folder that it would write to.
+    // The folder that the server saves to is gone.
     let _: Value = primary.run("CONFIG", &["SET", "appendonly", "no"]);
     let _: Value = primary.run("CONFIG", &["SET", "save", "3600 1"]);
     fs::remove_dir_all(primary.path("")).unwrap();
     eventually("the save has failed", || {
-        // Refused while another child is at work, such as the one for the replica.
+        // Refused while another child process runs, such as the one for the replica.
         let _: redis::RedisResult<Value> = primary.try_run("BGSAVE", &[]);
         primary.info("persistence", "rdb_last_bgsave_status") == "err"
     });
@@ -145,7 +145,7 @@ fn policies_that_differ_are_reported() {
 
     let cluster = Cluster::with_replicas();
     let primaries = cluster.primaries();
-    // The first by name is the one that others are compared with.
+    // The others are compared with the first one by name.
     let odd = primaries.iter().max_by_key(|node| node.address()).unwrap();
     let _: () = odd.run("RL.POLICY", &["SET", "free", "SLIDE", "5", "1m"]);
     assert_eq!(
@@ -184,7 +184,7 @@ fn clocks_that_differ_are_reported() {
 #[rstest]
 fn a_module_that_is_missing_or_of_another_version_is_reported() {
     let folder = TempDir::new();
-    // The same module, but for the version that it tells.
+    // The same module with another version number.
     let mut library = fs::read(module()).unwrap();
     let (old, new) = (
         concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
@@ -199,7 +199,7 @@ fn a_module_that_is_missing_or_of_another_version_is_reported() {
         library[place..place + new.len()].copy_from_slice(new);
     }
     let other = folder.path("librl-other.so");
-    // A copy, for a module must be executable.
+    // A copy, because a module must be executable.
     fs::copy(module(), &other).unwrap();
     fs::write(&other, library).unwrap();
 
@@ -273,7 +273,7 @@ fn a_user_without_permission_gets_a_finding_for_each_gap() {
         "ACL SETUSER guest on >pw +@all -config -rl.policy ~*",
     );
     let guest = format!("redis://guest:pw@{}", primary.address());
-    // The replica knows no such user.
+    // The replica does not have this user.
     let (code, found) = findings(&guest);
     assert_eq!(code, 2);
     assert!(
@@ -294,7 +294,7 @@ fn a_dead_node_is_shown_in_a_real_terminal() {
     let mut cluster = Cluster::start();
     let dead = cluster.nodes[2].address();
     cluster.nodes[2].kill();
-    // Before the others notice, and after.
+    // Before the other nodes notice, and afterwards.
     for noticed in [false, true] {
         if noticed {
             let _: Vec<Value> = cluster.nodes[..2]

@@ -1,6 +1,6 @@
-//! `rl` as its users run it: as a process, on real servers and in a real terminal.
+//! Tests of `rl` as its users run it: as a process, with real servers and in a real terminal.
 //!
-//! The tests are one program, which is linked once: `cargo test -p redis-rl-cli --test suite doctor::` runs one file.
+//! All tests are one program, so that it is linked once: `cargo test -p redis-rl-cli --test suite doctor::` runs one file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -10,7 +10,7 @@ mod calls;
 mod completions;
 mod docs;
 mod doctor;
-mod export;
+mod exporter;
 mod policy;
 mod top;
 

@@ -1,4 +1,4 @@
-//! `rl policy`: a file and every primary hold the same, or the difference is told.
+//! `rl policy`: every primary has the policies of the file, or the output shows the difference.
 
 use redis::Value;
 use rl_testkit::{Cluster, Server, TempDir};
@@ -92,7 +92,7 @@ fn nothing_is_deleted_by_accident() {
     );
     assert_eq!(server.run::<Vec<String>>("RL.POLICY", &["LIST"]), ["old"]);
 
-    // A person is asked.
+    // In a terminal, `rl` asks first.
     let line = format!("{RL} --url {url} policy push {file}; echo exit=$?; sleep 600");
     let terminal = Terminal::run(&line);
     terminal.shows(&["- old: SLIDE 1 1m", "Delete old? [y/N]"]);
@@ -145,7 +145,7 @@ fn a_file_is_pushed_to_every_primary_of_a_cluster() {
         assert_eq!(dump(node), wanted());
     }
 
-    // One goes astray: it is named, and nobody believes it unasked.
+    // One primary differs: the output names it, and `pull` uses it only with --from.
     let astray = &cluster.nodes[1];
     let _: () = astray.run("RL.POLICY", &["SET", "free", "SLIDE", "7", "1m"]);
     let diff = rl(&cluster.url(), &["policy", "diff", &file]).exits(1);
@@ -179,8 +179,15 @@ fn a_file_is_pushed_to_every_primary_of_a_cluster() {
     let json = rl(&cluster.url(), &["policy", "push", &file, "--json"])
         .exits(0)
         .json();
-    assert_eq!(json["pushed"].as_array().unwrap().len(), 3, "{json}");
-    assert_eq!(json["failed"], json!([]));
+    assert_eq!(json["pushed_to"].as_array().unwrap().len(), 3, "{json}");
+    assert_eq!(json["failed_nodes"], json!([]));
+    let change = json!({
+        "node": astray.address(),
+        "policy": "free",
+        "old": { "limits": ["SLIDE 7 1m"] },
+        "new": { "limits": ["SLIDE 100 1m"] },
+    });
+    assert_eq!(json["changes"], json!([change]));
     assert!(cluster.nodes.iter().all(|node| dump(node) == wanted()));
 }
 
@@ -189,7 +196,7 @@ fn a_node_that_fails_is_named_and_the_others_are_updated() {
     let (mut cluster, folder) = (Cluster::start(), TempDir::new());
     let file = folder.write("limits.json", FILE);
 
-    // One refuses to write.
+    // One primary refuses writes.
     let full = &cluster.nodes[2];
     let _: Value = full.run("CONFIG", &["SET", "maxmemory", "1"]);
     let push = rl(&cluster.url(), &["policy", "push", &file]).exits(2);
@@ -211,7 +218,7 @@ fn a_node_that_fails_is_named_and_the_others_are_updated() {
     assert_eq!(dump(&cluster.nodes[0]), wanted());
     let _: Value = full.run("CONFIG", &["SET", "maxmemory", "0"]);
 
-    // One is dead.
+    // One primary is down.
     let dead = cluster.nodes[1].address();
     cluster.nodes[1].kill();
     let other = folder.write("other.json", FILE.replace("SLIDE 100 60", "SLIDE 200 60"));
@@ -228,9 +235,9 @@ fn a_node_that_fails_is_named_and_the_others_are_updated() {
     let json = rl(&cluster.url(), &["policy", "push", &other, "--json"])
         .exits(2)
         .json();
-    assert_eq!(json["failed"][0]["node"], dead, "{json}");
-    assert_eq!(json["pushed"].as_array().unwrap().len(), 2, "{json}");
-    // The same for the other two; the address given may be the dead one, if another is given as well.
+    assert_eq!(json["failed_nodes"][0]["node"], dead, "{json}");
+    assert_eq!(json["pushed_to"].as_array().unwrap().len(), 2, "{json}");
+    // The first address may be the one that is down, if another one is given as well.
     rl(&cluster.url(), &["policy", "diff", &other]).exits(2);
     let both = format!("redis://{dead},{}", cluster.url());
     let pulled = rl(&both, &["policy", "pull", "-"]).exits(2);

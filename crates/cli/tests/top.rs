@@ -5,7 +5,7 @@ use rstest::rstest;
 
 use crate::support::{RL, Terminal, rl};
 
-/// Checks of `often` (allowed) and `greedy` (mostly denied), wherever they live.
+/// Checks `often` (allowed) and `greedy` (mostly denied), on whichever node serves them.
 fn traffic(cluster: &Cluster, rounds: usize) {
     for node in &cluster.nodes {
         let mut con = node.connect();
@@ -14,7 +14,7 @@ fn traffic(cluster: &Cluster, rounds: usize) {
                 let policy = if key == "often" { "pro" } else { "free" };
                 let reply = try_ask::<Vec<i64>>(&mut con, &format!("RL.CHECK {key} {policy}"));
                 if reply.is_err() {
-                    // It lives on another node.
+                    // Another node serves it.
                     break;
                 }
             }
@@ -37,7 +37,7 @@ fn a_terminal_shows_what_happens_and_q_quits() {
     let cluster = cluster();
     traffic(&cluster, 10);
     let line = format!(
-        "{RL} --url {} top --every 1; echo exit=$?; sleep 600",
+        "{RL} --url {} top --interval 1; echo exit=$?; sleep 600",
         cluster.url()
     );
     let terminal = Terminal::run(&line);
@@ -67,7 +67,7 @@ fn a_terminal_shows_what_happens_and_q_quits() {
     );
     assert!(place("free", &screen) < place("pro", &screen), "{screen}");
 
-    // It lives: what comes now is shown without a key being pressed.
+    // The view is live: new checks appear without a key press.
     traffic(&cluster, 20);
     terminal.shows(&["/s allowed", "85 denied", "q quit"]);
     terminal.press(&["q"]);
@@ -82,7 +82,7 @@ fn a_terminal_shows_what_happens_and_q_quits() {
 fn a_node_that_dies_is_named_while_the_rest_goes_on() {
     let mut cluster = cluster();
     traffic(&cluster, 10);
-    let terminal = Terminal::run(&format!("{RL} --url {} top --every 1", cluster.url()));
+    let terminal = Terminal::run(&format!("{RL} --url {} top --interval 1", cluster.url()));
     terminal.shows(&["3 of 3 primaries reply"]);
     let dead = cluster.nodes[2].address();
     cluster.nodes[2].kill();
@@ -90,7 +90,7 @@ fn a_node_that_dies_is_named_while_the_rest_goes_on() {
         "2 of 3 primaries reply",
         &format!("no statistics from {dead}"),
     ]);
-    // Even the one that was asked for the others.
+    // Even if it is the node of the given address.
     cluster.nodes[0].kill();
     terminal.shows(&["1 of 3 primaries reply"]);
     cluster.nodes[1].kill();
@@ -113,10 +113,13 @@ fn without_a_terminal_it_prints_once() {
         "no escapes in a pipe: {:?}",
         plain.out
     );
-    let json = rl(&cluster.url(), &["top", "--json", "--denials", "-n", "1"])
-        .exits(0)
-        .json();
-    assert_eq!(json["total"]["denied"], 25, "{json}");
+    let json = rl(
+        &cluster.url(),
+        &["top", "--json", "--by", "denials", "-n", "1"],
+    )
+    .exits(0)
+    .json();
+    assert_eq!(json["all_nodes"]["total"]["denied"], 25, "{json}");
     assert_eq!(json["keys"].as_array().unwrap().len(), 1, "{json}");
     assert_eq!(json["keys"][0]["key"], "greedy", "{json}");
     assert_eq!(json["policies"][0]["policy"], "free", "{json}");

@@ -1,8 +1,8 @@
-//! A small API behind limits, to try with curl.
+//! A small API with rate limits, to try with curl.
 //!
 //! ```sh
 //! make run &                                        # a server with the module on port 6379
-//! cargo run -p rl-client --example gateway          # REDIS_URL and LISTEN choose other addresses,
+//! cargo run -p rl-client --example gateway          # REDIS_URL and LISTEN select other addresses,
 //!                                                   # REDIS_SENTINELS (a,b,c) and REDIS_SENTINEL_NAME a primary
 //! curl -i localhost:8080/search?q=rust -H 'x-api-key: acme' -H 'x-user: alice'
 //! ```
@@ -30,7 +30,7 @@ const BY_USER: Limit = Limit::bucket(20, 60, MINUTE);
 const LOGINS_BY_ADDRESS: Limit = Limit::slide(20, HOUR);
 const LOGINS_BY_ACCOUNT: Limit = Limit::slide(5, HOUR);
 
-/// The limits of a request: loose by address, wider by API key, narrow by user, all in one call.
+/// The limits of a request, checked in one call: by address, by user and by API key.
 fn limits(request: &Request) -> RequestLimits {
     let header = |name| {
         request
@@ -42,7 +42,7 @@ fn limits(request: &Request) -> RequestLimits {
     let address = ip_key(peer.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |peer| peer.0.ip()));
     let user = header("x-user").unwrap_or("anonymous");
 
-    // The common tag keeps the keys of one call in one slot, should the server be a cluster.
+    // A common hash tag keeps the keys of one call in one slot, in case the server is a cluster.
     let key = |kind: &str, name: &str| tagged_key("api", format_args!("{kind}:{name}"));
     let (cost, mode) = match request.uri().path() {
         "/items" => (1, FailureMode::Open),
@@ -75,7 +75,7 @@ fn limits(request: &Request) -> RequestLimits {
     }
 }
 
-/// Whether this node should get traffic.
+/// Whether this gateway should receive traffic.
 async fn ready(State(limiter): State<Limiter>) -> (StatusCode, String) {
     let health = limiter.health();
     let status = match health.ready {
@@ -85,7 +85,7 @@ async fn ready(State(limiter): State<Limiter>) -> (StatusCode, String) {
     (status, format!("{health:?}\n"))
 }
 
-/// Where the environment says that the server is.
+/// A limiter for the server that the environment variables name.
 fn server() -> Result<Builder, Box<dyn std::error::Error>> {
     #[cfg(feature = "sentinel")]
     if let Ok(sentinels) = std::env::var("REDIS_SENTINELS") {
@@ -103,10 +103,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tracing_subscriber::fmt()
         .with_env_filter(default_level)
         .init();
-    // Before the limiter: it takes its handles once.
+    // Install it before the limiter, which creates its metrics once.
     let prometheus = PrometheusBuilder::new().install_recorder()?;
 
-    // A gateway starts whether or not its server is there.
+    // The gateway starts even if the server is unavailable.
     let limiter = server()?.build_lazy()?;
     let layer =
         RateLimitLayer::new(limiter.clone(), limits).doc_url("https://example.com/docs/limits");

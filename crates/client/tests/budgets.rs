@@ -1,4 +1,4 @@
-//! Budgets: mostly local decisions, and never one admission over.
+//! Budgets: most decisions are local, and the limit is never exceeded.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use tokio::task::JoinSet;
 use crate::support::{CALM, LimiterOf, plain_server, remaining};
 
 struct Tally {
-    admitted: u64,
+    allowed: u64,
     decided: u64,
     local: u64,
 }
 
-/// `nodes` limiters of their own, each with a few tasks, calling until `enough`.
+/// Runs `nodes` separate limiters, each with a few tasks that call until `enough`.
 async fn storm(
     server: &Server,
     nodes: usize,
@@ -29,7 +29,7 @@ async fn storm(
             let (limiter, limit, enough) = (limiter.clone(), limit.clone(), enough.clone());
             tasks.spawn(async move {
                 let mut tally = Tally {
-                    admitted: 0,
+                    allowed: 0,
                     decided: 0,
                     local: 0,
                 };
@@ -38,7 +38,7 @@ async fn storm(
                     assert!(start.elapsed() < PATIENCE, "{} decisions", tally.decided);
                     let decision = limiter.check("hot", limit.clone(), cost).await.unwrap();
                     tally.decided += 1;
-                    tally.admitted += if decision.allowed { cost } else { 0 };
+                    tally.allowed += if decision.allowed { cost } else { 0 };
                     tally.local += u64::from(decision.source.is_local());
                     assert!(!decision.source.is_fallback(), "{decision:?}");
                     // A request takes a while.
@@ -50,49 +50,49 @@ async fn storm(
     }
     let all = tasks.join_all().await;
     Tally {
-        admitted: all.iter().map(|tally| tally.admitted).sum(),
+        allowed: all.iter().map(|tally| tally.allowed).sum(),
         decided: all.iter().map(|tally| tally.decided).sum(),
         local: all.iter().map(|tally| tally.local).sum(),
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn twenty_nodes_decide_locally_and_admit_not_one_too_many() {
+async fn twenty_nodes_decide_locally_and_never_exceed_the_limit() {
     let server = Server::start();
     let limit = Limit::slide(10_000, HOUR);
     let tally = storm(&server, 20, &limit, 1, |decided| decided >= 400).await;
     assert_eq!(tally.decided, 24_000);
     let share = tally.local as f64 / tally.decided as f64;
     println!(
-        "{} of {} decisions local ({:.1} %), {} of 10000 admitted, {} calls",
+        "{} of {} decisions local ({:.1} %), {} of 10000 allowed, {} calls",
         tally.local,
         tally.decided,
         share * 100.0,
-        tally.admitted,
+        tally.allowed,
         server.calls("evalsha")
     );
     assert!(share >= 0.85, "{share}");
-    assert!(tally.admitted <= 10_000, "{} admitted", tally.admitted);
-    // Units in the chunks of others are missing until they are refunded, so a few may go unused here.
-    assert!(tally.admitted >= 9_500, "{} admitted", tally.admitted);
+    assert!(tally.allowed <= 10_000, "{} allowed", tally.allowed);
+    // Units in the chunks of other limiters are missing until they are refunded, so a few may go unused.
+    assert!(tally.allowed >= 9_500, "{} allowed", tally.allowed);
 }
 
-/// A limit that the calls do not reach: everything passes, and the count is exact once the rest has come back.
+/// If the calls do not reach the limit, all are allowed, and the count is exact once the unused units are refunded.
 #[tokio::test(flavor = "multi_thread")]
 async fn unused_units_are_returned() {
     let server = Server::start();
     let limit = Limit::slide(100_000, HOUR);
     let tally = storm(&server, 5, &limit, 2, |decided| decided >= 300).await;
-    assert_eq!(tally.admitted, tally.decided * 2);
+    assert_eq!(tally.allowed, tally.decided * 2);
     assert!(tally.local as f64 / tally.decided as f64 > 0.85);
     eventually_async("the rest is refunded", || {
-        remaining(&server, "hot", "SLIDE 100000 3600") == 100_000 - tally.admitted
+        remaining(&server, "hot", "SLIDE 100000 3600") == 100_000 - tally.allowed
     })
     .await;
 }
 
-/// Windows that end again and again, with nodes that hold chunks across every end: in none of them is more admitted
-/// than the limit, by the time of the admission.
+/// Many short windows, with nodes that hold chunks across every boundary. No window allows more than the limit, by the
+/// time at which each call was allowed.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_fixed_window_is_overdrawn() {
     let server = Server::start();
@@ -105,7 +105,7 @@ async fn no_fixed_window_is_overdrawn() {
         let limiter = server.limiter().build().await.unwrap().with_budgets();
         let limit = limit.clone();
         tasks.spawn(async move {
-            let mut admitted = Vec::new();
+            let mut allowed = Vec::new();
             while start.elapsed() < Duration::from_secs(4) {
                 let asked = start.elapsed();
                 if limiter
@@ -114,18 +114,18 @@ async fn no_fixed_window_is_overdrawn() {
                     .unwrap()
                     .allowed
                 {
-                    admitted.push((asked, start.elapsed()));
+                    allowed.push((asked, start.elapsed()));
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            admitted
+            allowed
         });
     }
     let window_us = window.as_micros() as i64;
     let mut counts = std::collections::BTreeMap::<i64, u64>::new();
     for (asked, answered) in tasks.join_all().await.into_iter().flatten() {
         let at = |time: Duration| (time.as_micros() as i64 + offset_us).div_euclid(window_us);
-        // One that spans an end belongs to either side.
+        // A call that spans a boundary may belong to either window.
         if at(asked) == at(answered) {
             *counts.entry(at(asked)).or_default() += 1;
         }
@@ -138,13 +138,13 @@ async fn no_fixed_window_is_overdrawn() {
     );
 }
 
-/// What to add to the time since `start` to get the server's Unix time. On one machine the clock is the same.
+/// What to add to the time since `start` to get the server's Unix time. Both run on one machine, with one clock.
 fn server_clock_offset_us(server: &Server, start: Instant) -> i64 {
     let (seconds, micros): (i64, i64) = server.run("TIME", &[]);
     seconds * 1_000_000 + micros - start.elapsed().as_micros() as i64
 }
 
-/// Every burst of admissions fits the bucket: in any span of time no more than capacity plus what flows in.
+/// In any interval, no more is allowed than the capacity plus what is refilled.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_bucket_is_overdrawn() {
     let server = Server::start();
@@ -156,37 +156,37 @@ async fn no_bucket_is_overdrawn() {
         let limiter = server.limiter().build().await.unwrap().with_budgets();
         let limit = limit.clone();
         tasks.spawn(async move {
-            let mut admitted = Vec::new();
-            // Bursts, in between which the bucket fills; chunks are held across.
+            let mut allowed = Vec::new();
+            // Bursts with pauses in which the bucket fills. Chunks are held across the pauses.
             while start.elapsed() < Duration::from_secs(4) {
                 for _ in 0..40 {
                     let asked = start.elapsed();
                     let decision = limiter.check("hot", limit.clone(), 1).await.unwrap();
                     if decision.allowed {
-                        admitted.push((asked, start.elapsed(), decision.source));
+                        allowed.push((asked, start.elapsed(), decision.source));
                     }
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 tokio::time::sleep(Duration::from_millis(400)).await;
             }
-            admitted
+            allowed
         });
     }
-    let mut admitted: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
-    let local = admitted
+    let mut allowed: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    let local = allowed
         .iter()
         .filter(|(_, _, source)| *source == Source::Budget)
         .count();
     assert!(
-        local * 4 > admitted.len(),
+        local * 4 > allowed.len(),
         "{local} of {} local",
-        admitted.len()
+        allowed.len()
     );
-    // A span from one call's asking to another's answer holds all calls between; it is longer than between their
-    // admissions, so the bound on it is the weaker one, and still must hold.
-    admitted.sort_by_key(|&(asked, ..)| asked);
-    let asked: Vec<Duration> = admitted.iter().map(|&(asked, ..)| asked).collect();
-    let mut answered: Vec<Duration> = admitted.iter().map(|&(_, answered, _)| answered).collect();
+    // The interval from one request to another reply contains all calls in between. It is longer than the interval
+    // between the two decisions, so its bound is weaker.
+    allowed.sort_by_key(|&(asked, ..)| asked);
+    let asked: Vec<Duration> = allowed.iter().map(|&(asked, ..)| asked).collect();
+    let mut answered: Vec<Duration> = allowed.iter().map(|&(_, answered, _)| answered).collect();
     answered.sort();
     for (first, &from) in asked.iter().enumerate().step_by(7) {
         for (last, &to) in answered.iter().enumerate().skip(first).step_by(7) {
@@ -198,14 +198,10 @@ async fn no_bucket_is_overdrawn() {
             );
         }
     }
-    assert!(
-        admitted.len() > 600,
-        "the bucket flowed: {}",
-        admitted.len()
-    );
+    assert!(allowed.len() > 600, "the bucket flowed: {}", allowed.len());
 }
 
-/// A server that stalls with a refund under way must not credit it to a window that it does not belong to.
+/// A server that stalls while a refund is in flight must not credit it to a later window.
 #[tokio::test]
 async fn a_late_refund_is_not_sent() {
     let server = Server::start();
@@ -222,12 +218,12 @@ async fn a_late_refund_is_not_sent() {
         );
     }
     server.pause();
-    // The refund is sent into the stall, at the end of the chunk's life; the window ends before the server wakes.
+    // The refund is sent during the stall, when the chunk expires; the window ends before the server resumes.
     tokio::time::sleep(Duration::from_millis(2600)).await;
     server.resume();
     let other = server.limiter().build().await.unwrap();
     let full = other.check("hot", limit.clone(), 0).await.unwrap();
-    // All 40, and the rest of the chunk, are in the previous window; nothing may have been taken off the current one.
+    // All 40 units and the rest of the chunk are in the previous window; the current one must be unchanged.
     assert!(full.allowed);
     let taken: Vec<redis::Value> = server.run("RL.PEEK", &["hot", "SLIDE 1000 2 0"]);
     assert!(!taken.is_empty());
@@ -243,7 +239,7 @@ async fn a_crashed_node_loses_its_chunk_until_the_window_moves_on() {
         .build()
         .unwrap();
     let url = server.url();
-    // A runtime of its own that ends immediately: nothing is refunded.
+    // A separate runtime that ends immediately: nothing is refunded.
     let node = std::thread::spawn(move || {
         runtime.block_on(async {
             let limiter = Limiter::builder(url)

@@ -85,8 +85,8 @@ async fn every_command_works_on_an_async_connection() {
         !multi.allowed && multi.retry_after.is_none(),
         "6 of 5 never fit"
     );
-    assert!(multi.limits[0].allowed && !multi.limits[1].allowed);
-    assert_eq!(multi.limits[0].remaining, 100, "nothing was spent");
+    assert!(multi.decisions[0].allowed && !multi.decisions[1].allowed);
+    assert_eq!(multi.decisions[0].remaining, 100, "nothing was spent");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn every_command_works_on_a_blocking_connection_and_in_a_pipeline() {
         .unwrap();
     assert_eq!(slide.remaining, 8);
     assert_eq!(refunded, 1);
-    assert_eq!(together.limits[0].remaining, 9);
+    assert_eq!(together.decisions[0].remaining, 9);
     assert!(!released);
 }
 
@@ -155,8 +155,8 @@ fn options_and_precision() {
     let mut multi = |options| con.rl_multi_with(&specs, options).unwrap();
     let peeked = multi(CallOptions::PEEK);
     assert!(peeked.allowed, "a SHADOW limit denies nothing");
-    assert_eq!(multi(CallOptions::default()).limits[0].remaining, 6);
-    assert_eq!(multi(CallOptions::FORCE).limits[0].remaining, 2);
+    assert_eq!(multi(CallOptions::default()).decisions[0].remaining, 6);
+    assert_eq!(multi(CallOptions::FORCE).decisions[0].remaining, 2);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Servers that die, stall, slow down and come back, under load.
+//! Servers that crash, stall, slow down and come back, under load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -15,9 +15,9 @@ const LOCAL: FailureMode = FailureMode::Local { share: 0.2 };
 /// How a server fails.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
-    /// The process dies, and comes back empty.
+    /// The process is killed, and comes back empty.
     Kill,
-    /// It stops answering, with its connections open.
+    /// It stops replying, with its connections open.
     Pause,
 }
 
@@ -37,14 +37,14 @@ impl Fault {
     }
 }
 
-/// Patient enough for a busy machine, and no more.
+/// A limiter whose timeouts suit a busy machine.
 fn limiter(server: &Server) -> Builder {
     Limiter::builder(server.url())
         .timeout(Duration::from_millis(50))
         .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
 }
 
-/// Calls without pause, from the side: how many, and the slowest.
+/// Calls in the background without pause: how many there were, and the slowest.
 struct Load {
     stop: Arc<AtomicBool>,
     calls: Arc<AtomicU64>,
@@ -103,24 +103,24 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
     println!("{fault:?}: noticed after {:?}", struck.elapsed());
     assert!(limiter.health().down_for.is_some());
 
-    let admitted = async |limiter: &Limiter, key: &'static str| {
-        let (mut admitted, mut sources) = (0, Vec::new());
+    let allowed = async |limiter: &Limiter, key: &'static str| {
+        let (mut allowed, mut sources) = (0, Vec::new());
         for _ in 0..50 {
             let decision = limiter.check(key, limit(), 1).await.unwrap();
-            admitted += u64::from(decision.allowed);
+            allowed += u64::from(decision.allowed);
             assert!(decision.allowed || decision.retry_after.is_some());
             sources.push(decision.source);
         }
         sources.dedup();
-        (admitted, sources)
+        (allowed, sources)
     };
-    assert_eq!(admitted(&open, "open").await, (50, vec![Source::FailOpen]));
+    assert_eq!(allowed(&open, "open").await, (50, vec![Source::FailOpen]));
     assert_eq!(
-        admitted(&closed, "closed").await,
+        allowed(&closed, "closed").await,
         (0, vec![Source::FailClosed])
     );
     assert_eq!(
-        admitted(&local, "local").await,
+        allowed(&local, "local").await,
         (20, vec![Source::FailLocal])
     );
     let dear = local.check("dear", limit(), 50).await.unwrap();
@@ -135,13 +135,13 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
     println!("{fault:?}: back after {:?}", healed.elapsed());
     let (calls, slowest) = load.stop().await;
     assert!(calls > 0);
-    // The deadline is 50 ms; the rest is the machine's.
+    // The deadline is 50 ms; the rest allows for a busy machine.
     assert!(
         slowest < Duration::from_secs(5),
         "a caller waited {slowest:?}"
     );
 
-    // What was admitted meanwhile counts now. Calls that timed out may have reached a paused server as well.
+    // What was allowed in the meantime counts now. Calls that timed out may have reached a paused server as well.
     let left = |key| remaining(&server, key, "SLIDE 100 3600");
     eventually_async("accounts are settled", || {
         left("local") <= 80 && left("open") <= 50
@@ -155,7 +155,7 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
     assert!(closed.check("local", limit(), 80).await.unwrap().allowed);
 }
 
-/// Whatever a node admitted alone, a key is at most full afterwards.
+/// Whatever a node allowed without the server, a key is at most full afterwards.
 #[rstest]
 #[tokio::test(flavor = "multi_thread")]
 async fn reconciling_charges_at_most_the_limit(
@@ -203,7 +203,7 @@ async fn a_server_that_slows_down_and_recovers_is_noticed() {
         .await
         .unwrap();
     let load = Load::start(&limiter.with_failure_mode(FailureMode::Open));
-    // Half a second at a time in which nothing is answered.
+    // The server repeatedly does not reply for half a second.
     let sleeper = std::thread::spawn({
         let client = server.client();
         move || {
@@ -249,14 +249,14 @@ async fn the_timeout_holds_while_the_server_is_silent() {
         let start = Instant::now();
         let decision = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
         assert_eq!(decision.source, Source::FailClosed);
-        // 5 ms by default; a busy machine may add its own.
+        // 5 ms by default, and some more on a busy machine.
         assert!(start.elapsed() >= Duration::from_millis(5));
         assert!(start.elapsed() < Duration::from_secs(2));
     }
     server.resume();
 }
 
-/// Too few failures to open the breaker: what they let pass is charged all the same.
+/// Failures too few to open the breaker: what was allowed is charged nevertheless.
 #[tokio::test]
 async fn single_failures_are_reconciled_too() {
     let server = Server::start();
@@ -275,10 +275,10 @@ async fn single_failures_are_reconciled_too() {
             .unwrap();
         assert_eq!(decision.source, Source::FailOpen);
     }
-    // Meanwhile there is nobody to settle with.
+    // In the meantime there is no server to reconcile with.
     tokio::time::sleep(Duration::from_secs(1)).await;
     server.resume();
-    // Charged, and counted by the server when it woke: twice is too much, but never too little.
+    // Reconciled, and also counted by the server when it resumed: a call may count twice, but never less than once.
     eventually_async("accounts are settled", || {
         remaining(&server, "k", "SLIDE 100 3600") == 94
     })
@@ -316,7 +316,7 @@ async fn a_server_that_comes_back_without_the_module_is_used_by_lua() {
     assert_eq!((decision.source, decision.remaining), (Source::Server, 8));
 }
 
-/// A replica refuses writes, and so is no server to work with, though it answers.
+/// A replica replies but refuses writes, so it counts as unavailable.
 #[tokio::test]
 async fn a_server_that_refuses_writes_is_a_fault() {
     let server = Server::start();
@@ -343,7 +343,7 @@ async fn a_server_that_refuses_writes_is_a_fault() {
     );
 }
 
-/// Readiness is known without a single call.
+/// A limiter without calls notices that the server is unavailable.
 #[tokio::test]
 async fn an_idle_limiter_notices_a_lost_server() {
     let mut server = Server::start();
@@ -354,7 +354,7 @@ async fn an_idle_limiter_notices_a_lost_server() {
     eventually_async("the return is noticed", || limiter.health().ready).await;
 }
 
-/// Units that the server granted before it went away may still be spent.
+/// Units that the server granted before it became unavailable may still be spent.
 #[tokio::test]
 async fn a_budget_outlives_its_server() {
     let mut server = Server::start();
@@ -382,7 +382,7 @@ async fn a_budget_outlives_its_server() {
     assert_eq!(last.source, Source::FailClosed);
 }
 
-/// Callers that give up do no harm to those that do not.
+/// Callers that give up do not affect the others.
 #[tokio::test]
 async fn cancelled_calls_leave_nothing_behind() {
     let server = Server::start();

@@ -1,4 +1,4 @@
-//! The HTTP layer, through a real listener.
+//! The HTTP layer, tested with a real listener.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::support::LimiterOf;
 
-/// `x-user` is limited to 3 a minute, searches cost 2; `/status` is free, `/login` strict, `/open` open.
+/// Each `x-user` has 3 units per minute. Searches cost 2 and `/status` is free; `/login` fails closed and `/open` fails open.
 fn rules(request: &Request) -> RequestLimits {
     let header = |name| {
         request
@@ -113,7 +113,7 @@ async fn responses_have_the_headers_of_the_decision() {
     let denied = gateway.get("/", "alice").await;
     assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
     let wait: u64 = header(&denied, "retry-after").parse().unwrap();
-    // Until two thirds of the second window are left, and up to 2 s of jitter.
+    // The wait until two thirds of the second window are left, and up to 2 s of jitter.
     assert!((60..=83).contains(&wait), "{wait}");
     assert_eq!(header(&denied, "x-ratelimit-remaining"), "0");
     assert_eq!(header(&denied, "content-type"), "application/json");
@@ -170,7 +170,7 @@ async fn without_a_server_each_route_keeps_its_mode() {
     for _ in 0..5 {
         assert_eq!(gateway.get("/open", "dave").await.status(), StatusCode::OK);
     }
-    // Half of 3 is 1.
+    // Half of 3, rounded down, is 1.
     assert_eq!(gateway.get("/", "erin").await.status(), StatusCode::OK);
     assert_eq!(
         gateway.get("/", "erin").await.status(),

@@ -1,4 +1,4 @@
-//! What a limiter promises while the server is well: the same on the module and on Lua.
+//! What a limiter promises while the server is available: the same with the module and with Lua.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ async fn a_limit_allows_exactly_its_count(
     assert!(!blocked.allowed);
 }
 
-/// The wait is exact: whoever waits passes, and 1 ms earlier would not have.
+/// The wait is exact: after it, the call is allowed; 1 ms earlier, it is not.
 #[rstest]
 #[case::slide(Limit::slide(10, 2 * SECOND), 7, 6)]
 #[case::slide_two_windows(Limit::slide(10, SECOND), 10, 9)]
@@ -100,7 +100,7 @@ async fn the_reported_wait_is_exact(
     for _ in 0..3 {
         let _ = limiter.check("k", limit.clone(), first).await.unwrap();
         let denied = limiter.check("k", limit.clone(), second).await.unwrap();
-        // The calendar's window may end between the two calls.
+        // The fixed window may end between the two calls.
         if denied.allowed && matches!(limit, Limit::Fixed { .. }) {
             continue;
         }
@@ -136,7 +136,7 @@ async fn usage_decays_over_the_next_window(
     );
     tokio::time::sleep(Duration::from_millis(1500)).await;
     let halfway = limiter.check("k", limit.clone(), 0).await.unwrap();
-    // Half a window after its end about half of it still counts; later, less.
+    // Half a window later, about half of it still counts; later still, less.
     let late = start.elapsed().as_secs_f64() - 1.0;
     assert!(halfway.remaining >= 49, "{halfway:?}");
     assert!(
@@ -349,25 +349,25 @@ async fn the_lua_backend_reports_what_it_lacks() {
     }
 }
 
-/// Each node has a limiter of its own; together they admit the limit, to the unit.
+/// Each node has its own limiter; together they allow exactly the limit.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_nodes_admit_exactly_the_limit() {
+async fn two_hundred_nodes_allow_exactly_the_limit() {
     let server = Server::start();
     let mut nodes = tokio::task::JoinSet::new();
     for _ in 0..200 {
         let builder = server.limiter().deny_cache(0, SECOND);
         nodes.spawn(async move {
             let limiter = builder.build().await.unwrap();
-            let mut admitted = 0;
+            let mut allowed = 0;
             for _ in 0..20 {
                 let decision = limiter
                     .check("one", Limit::slide(1000, HOUR), 1)
                     .await
                     .unwrap();
                 assert_eq!(decision.source, Source::Server);
-                admitted += u64::from(decision.allowed);
+                allowed += u64::from(decision.allowed);
             }
-            admitted
+            allowed
         });
     }
     assert_eq!(nodes.join_all().await.into_iter().sum::<u64>(), 1000);
@@ -386,7 +386,7 @@ async fn an_abusive_client_costs_the_server_few_calls() {
         remembered += u64::from(decision.source == Source::DenyCache);
     }
     let seconds = start.elapsed().as_secs_f64();
-    // One probe, ten allowed, one denial at first; then one denial a second, and a heartbeat or two.
+    // First one probe, ten allowed calls and one denial; then one denial per second, and a heartbeat or two.
     let calls = server.calls("rl.slide");
     assert!(
         calls as f64 <= 12.0 + 3.0 * seconds + 2.0,
@@ -419,7 +419,7 @@ async fn the_deny_cache_remembers_a_denial_for_its_own_wait() {
     tokio::time::sleep(denied.retry_after.unwrap() + Duration::from_millis(300)).await;
     let after = limiter.check("k", limit.clone(), 5).await.unwrap();
     assert!(after.allowed, "{after:?}");
-    // In a call for several limits, the one that is known to deny denies for all.
+    // In a call with several limits, a cached denial of one of them denies the call.
     let _ = limiter.check("k", limit.clone(), 5).await.unwrap();
     let both = [("other", Limit::slide(5, HOUR), 1), ("k", limit.clone(), 9)];
     let known = limiter.check_all(both.clone()).await.unwrap();

@@ -1,6 +1,6 @@
-//! The client on real servers, in every topology, with servers that are well and servers that fail.
+//! Tests of the client with real servers, in every topology, including servers that fail.
 //!
-//! The tests are one program, which is linked once: `cargo test -p rl-client --test suite failures::` runs one file.
+//! All tests are one program, so that it is linked once: `cargo test -p rl-client --test suite failures::` runs one file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -1,4 +1,4 @@
-//! What operators watch.
+//! The metrics of a limiter.
 
 use std::time::Duration;
 

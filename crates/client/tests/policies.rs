@@ -1,4 +1,4 @@
-//! Limits by name: the server's policies through the limiter, with the server there and away.
+//! The server's policies through the limiter, while the server is available and while it is not.
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ async fn without_a_server_a_share_of_the_last_known_policy_is_allowed_and_charge
         server.calls("rl.policy") >= 2
     })
     .await;
-    // The answer to what the server has counted is on its way.
+    // The reply to a call that the server has counted may still be on its way.
     tokio::time::sleep(Duration::from_millis(200)).await;
 
     server.pause();
@@ -162,15 +162,15 @@ async fn without_a_server_a_share_of_the_last_known_policy_is_allowed_and_charge
         assert!(start.elapsed() < PATIENCE, "the server counts as ready");
         let _ = limiter.check_policy("probe", "pro", 1).await.unwrap();
     }
-    let mut admitted = 0;
+    let mut allowed = 0;
     for _ in 0..200 {
         let decision = limiter.check_policy("u2", "pro", 1).await.unwrap();
         assert_eq!(decision.source, Source::FailLocal);
-        admitted += u32::from(decision.allowed);
+        allowed += u32::from(decision.allowed);
     }
-    assert_eq!(admitted, 20, "a fifth of the tightest limit");
+    assert_eq!(allowed, 20, "a fifth of the tightest limit");
     let unknown = limiter.check_policy("u2", "unheard-of", 1).await.unwrap();
-    assert!(!unknown.allowed, "nothing is known to admit by");
+    assert!(!unknown.allowed, "the policy was never read");
     let open = limiter.with_failure_mode(FailureMode::Open);
     assert!(open.check_policy("u3", "pro", 1).await.unwrap().allowed);
 

@@ -1,4 +1,4 @@
-//! Routes to policies from a file, through a real listener: costs, failure modes, changes while running.
+//! Routes from a file, tested with a real listener: costs, failure modes, changes while running.
 
 use std::fs;
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ async fn each_route_uses_its_policies_and_cost() {
         "{body}"
     );
 
-    // A search takes 2 of pro and 2 of search.
+    // A search costs 2 units of `pro` and 2 of `search`.
     assert_eq!(gateway.get("/search/rust", "a").await, OK);
     assert_eq!(gateway.get("/search/redis", "a").await, DENIED);
     assert_eq!(
@@ -146,7 +146,7 @@ async fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
         DENIED
     );
 
-    // A mistake: everything stays, also after the watcher has looked.
+    // A file with a mistake changes nothing, even after the watcher has read it.
     fs::write(&gateway.file, FILE.replace("\"login\"", "\"lo gin\"")).unwrap();
     match gateway.routes.reload() {
         Err(RoutesError::Route { index: 1, .. }) => {}
@@ -158,7 +158,7 @@ async fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
         DENIED
     );
 
-    // Nobody calls reload: the watcher finds it.
+    // The watcher notices the change without a call of `reload`.
     fs::write(&gateway.file, FILE.replace("[\"login\"]", "[]")).unwrap();
     let mut looks = 0;
     while gateway.send(Method::POST, "/login", "a").await.status() == DENIED {
@@ -167,7 +167,7 @@ async fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 
-    // A file that vanishes, as when it is replaced in two steps, changes nothing.
+    // A file that disappears, as when it is replaced in two steps, changes nothing.
     fs::remove_file(&gateway.file).unwrap();
     assert!(matches!(
         gateway.routes.reload(),

@@ -1,4 +1,4 @@
-//! Limiters on test servers.
+//! Limiters for test servers.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use redis::FromRedisValue;
 use rl_client::{Builder, Limiter};
 use rl_testkit::Server;
 
-/// A timeout for tests in which the server is well: long enough for a busy machine.
+/// A timeout for tests in which the server is available: long enough for a busy machine.
 pub const CALM: Duration = Duration::from_secs(10);
 
-/// Builds limiters on a server.
+/// Builds limiters for a server.
 pub trait LimiterOf {
     /// A limiter with [`CALM`] timeouts.
     fn limiter(&self) -> Builder;
@@ -29,7 +29,7 @@ pub fn plain_server() -> Server {
     Server::without_module(&["save", ""])
 }
 
-/// What a limit on the server has left for a key.
+/// The units that a limit has left on a key.
 #[allow(dead_code)]
 pub fn remaining(server: &Server, key: &str, spec: &str) -> u64 {
     let reply: Vec<redis::Value> = server.run("RL.PEEK", &[key, &format!("{spec} 0")]);

@@ -17,7 +17,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
     let limiter = limiter_of(&cluster).timeout(CALM).build().await.unwrap();
     let limit = || Limit::slide(10, HOUR);
 
-    // Keys everywhere.
+    // Keys on every shard.
     for n in 0..50 {
         let decision = limiter.check(format!("k{n}"), limit(), 1).await.unwrap();
         assert_eq!((decision.source, decision.remaining), (Source::Server, 9));
@@ -28,7 +28,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
         .filter(|node| node.run::<i64>("DBSIZE", &[]) > 0);
     assert_eq!(spread.count(), 3);
 
-    // Together only in one slot; the error says what to do.
+    // Limits can be checked together only in one slot; the error says what to do.
     let apart = [("ip:1", limit(), 1), ("user:42", limit(), 1)];
     let error = limiter.check_all(apart).await.unwrap_err();
     assert!(matches!(error, Error::CrossSlot { index: 1 }));
@@ -42,7 +42,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
     ];
     assert!(limiter.check_all(together).await.unwrap().allowed);
 
-    // Budgets are scripts, which must find their shard too.
+    // Budgets use scripts, which must reach the right shard too.
     let budgeted = limiter.with_budgets();
     for n in 0..60 {
         let key = format!("hot{}", n % 3);
@@ -55,7 +55,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
         );
     }
 
-    // One shard dies: its keys are decided by the failure mode, the others by their shards.
+    // One shard is killed: the failure mode decides its keys, and the other shards decide theirs.
     let brisk = limiter_of(&cluster)
         .timeout(Duration::from_millis(100))
         .breaker_failures(2)
@@ -88,7 +88,7 @@ fn holds(node: &Server, key: &str) -> bool {
     node.try_run::<i64>("TTL", &[key]).is_ok()
 }
 
-/// A node that goes silent keeps its connections open: nothing tells the client that it is gone.
+/// A node that goes silent keeps its connections open, so nothing tells the client that it is gone.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
     let cluster = Cluster::start();
@@ -144,7 +144,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
         let during = limiter.check(&key, limit(), 1).await.unwrap();
         assert_eq!(during.source, Source::FailClosed);
     }
-    // Which concerns nobody else.
+    // The other shards are not affected.
     let keys = (0..).map(|n| format!("e{n}"));
     let elsewhere =
         keys.filter(|key| holds(&cluster.nodes[1], key) || holds(&cluster.nodes[2], key));

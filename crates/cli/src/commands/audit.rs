@@ -27,7 +27,7 @@ pub fn run(access: &Access, count: usize, key: Option<&str>, json: bool) -> Resu
     denials.sort_by_key(|denial| std::cmp::Reverse(denial.time_ms));
     denials.truncate(count);
     if json {
-        output::print_json(&json!({ "denials": denials, "failed": failed }))?;
+        output::print_json(&json!({ "denials": denials, "failed_nodes": failed }))?;
     } else if denials.is_empty() {
         output::print("no denials are recorded\n")?;
     } else {

@@ -22,11 +22,17 @@ pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
     let (decision, mut node) =
         access.call(&commands::check_with(key, policy, call.cost, options))?;
     let limit = deciding_limit(&mut node, key, policy, &decision);
-    let forced = call.force && decision.allowed;
+    let outcome = match (decision.allowed, call.force) {
+        (false, _) => "denied",
+        (true, true) => "forced",
+        (true, false) => "allowed",
+    };
     if json {
         output::print_json(&json!({
+            "key": key,
+            "policy": policy,
             "allowed": decision.allowed,
-            "forced": forced,
+            "outcome": outcome,
             "limit": decision.limit,
             "remaining": decision.remaining,
             "retry_after_ms": decision.retry_after.map(|wait| wait.as_millis() as u64),
@@ -35,7 +41,7 @@ pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
             "decided_by": limit,
         }))?;
     } else {
-        output::print(&describe(&decision, forced, limit.as_deref()))?;
+        output::print(&describe(&decision, outcome, limit.as_deref()))?;
     }
     Ok(if decision.allowed {
         Exit::Success
@@ -79,12 +85,7 @@ fn scaled(rule: &PolicyRule, num: u64, den: u64) -> Option<PolicyRule> {
     rules.as_slice().first()?.to_string().parse().ok()
 }
 
-fn describe(decision: &Decision, forced: bool, limit: Option<&str>) -> String {
-    let verdict = match (forced, decision.allowed) {
-        (true, _) => "forced",
-        (_, true) => "allowed",
-        (_, false) => "denied",
-    };
+fn describe(decision: &Decision, outcome: &str, limit: Option<&str>) -> String {
     let wait_ms = decision.retry_after.map(|wait| wait.as_millis() as u64);
     let retry = match wait_ms {
         Some(ms) => format!("retry in {} ({ms} ms)", wait(ms)),
@@ -93,8 +94,8 @@ fn describe(decision: &Decision, forced: bool, limit: Option<&str>) -> String {
     let DecidedBy::Limit(index) = decision.decided_by else {
         let action = limit.map_or(String::new(), |action| format!(" ({action})"));
         return match decision.allowed {
-            true => format!("{verdict} by an override{action}\n"),
-            false => format!("{verdict} by an override{action}: {retry}\n"),
+            true => format!("{outcome} by an override{action}\n"),
+            false => format!("{outcome} by an override{action}: {retry}\n"),
         };
     };
     let limit = limit.map_or_else(|| format!("limit {index} of the policy"), str::to_owned);
@@ -105,11 +106,11 @@ fn describe(decision: &Decision, forced: bool, limit: Option<&str>) -> String {
     match (decision.allowed, wait_ms) {
         (true, None | Some(0)) => {
             let reset = wait(decision.reset_after.as_millis() as u64);
-            format!("{verdict}: {left}; fully reset in {reset}\n")
+            format!("{outcome}: {left}; fully reset in {reset}\n")
         }
         // LEAK allows the call, and says when it may proceed.
-        (true, Some(ms)) => format!("{verdict} after a delay of {ms} ms: {left}\n"),
-        (false, _) => format!("{verdict}: {left}; {retry}\n"),
+        (true, Some(ms)) => format!("{outcome} after a delay of {ms} ms: {left}\n"),
+        (false, _) => format!("{outcome}: {left}; {retry}\n"),
     }
 }
 
@@ -130,27 +131,27 @@ mod tests {
     fn a_decision_in_words() {
         let text = Some("SLIDE 100 1m");
         assert_eq!(
-            describe(&decision(true, 0, 1), false, text),
+            describe(&decision(true, 0, 1), "allowed", text),
             "allowed: 7 of 100 left (SLIDE 100 1m); fully reset in 1m 31s\n"
         );
         assert_eq!(
-            describe(&decision(true, 0, 1), true, None),
+            describe(&decision(true, 0, 1), "forced", None),
             "forced: 7 of 100 left (limit 1 of the policy); fully reset in 1m 31s\n"
         );
         assert_eq!(
-            describe(&decision(true, 40, 0), false, text),
+            describe(&decision(true, 40, 0), "allowed", text),
             "allowed after a delay of 40 ms: 7 of 100 left (SLIDE 100 1m)\n"
         );
         assert_eq!(
-            describe(&decision(false, 1501, 0), false, text),
+            describe(&decision(false, 1501, 0), "denied", text),
             "denied: 7 of 100 left (SLIDE 100 1m); retry in 1.6s (1501 ms)\n"
         );
         assert_eq!(
-            describe(&decision(false, -1, -1), false, Some("BLOCK")),
+            describe(&decision(false, -1, -1), "denied", Some("BLOCK")),
             "denied by an override (BLOCK): it can never be allowed\n"
         );
         assert_eq!(
-            describe(&decision(true, 0, -1), false, Some("ALLOW")),
+            describe(&decision(true, 0, -1), "allowed", Some("ALLOW")),
             "allowed by an override (ALLOW)\n"
         );
     }

@@ -4,7 +4,7 @@ pub mod audit;
 pub mod check;
 pub mod completions;
 pub mod doctor;
-pub mod export;
+pub mod exporter;
 pub mod overrides;
 pub mod policy;
 pub mod stats;

@@ -5,7 +5,8 @@ use std::io::{self, BufRead, IsTerminal, Read, Write};
 use std::path::Path;
 
 use rl_client::RlCommands;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::finish;
 use crate::args::Policy;
@@ -92,9 +93,23 @@ fn describe(changes: &[(Vec<&Node>, Vec<Change>)]) -> String {
     text
 }
 
-fn changes_json(changes: &[(Vec<&Node>, Vec<Change>)]) -> Vec<Value> {
-    let each = |(nodes, changes): &(Vec<&Node>, Vec<Change>)| json!({ "nodes": names(nodes), "policies": changes });
-    changes.iter().map(each).collect()
+/// Every change of every node.
+fn changes_json<'a>(changes: &'a [(Vec<&Node>, Vec<Change>)]) -> Vec<NodeChange<'a>> {
+    let mut all = Vec::new();
+    for (nodes, changes) in changes {
+        for node in nodes {
+            let node = &*node.name;
+            all.extend(changes.iter().map(|change| NodeChange { node, change }));
+        }
+    }
+    all
+}
+
+#[derive(Serialize)]
+struct NodeChange<'a> {
+    node: &'a str,
+    #[serde(flatten)]
+    change: &'a Change<'a>,
 }
 
 fn diff(access: &Access, file: &Path, json: bool) -> Result<Exit, Failure> {
@@ -104,7 +119,7 @@ fn diff(access: &Access, file: &Path, json: bool) -> Result<Exit, Failure> {
     let changes = changes(&current, &wanted);
     if json {
         let changes = changes_json(&changes);
-        output::print_json(&json!({ "changes": changes, "failed": current.failed }))?;
+        output::print_json(&json!({ "changes": changes, "failed_nodes": current.failed }))?;
     } else {
         output::print(&describe(&changes))?;
     }
@@ -162,9 +177,9 @@ fn push(access: &Access, file: &Path, prune: bool, json: bool) -> Result<Exit, F
     if json {
         let all = json!({
             "policy_count": wanted.len(),
-            "pushed": names(&pushed),
+            "pushed_to": names(&pushed),
             "changes": changes_json(&changes),
-            "failed": failed,
+            "failed_nodes": failed,
         });
         output::print_json(&all)?;
     } else {
@@ -250,7 +265,7 @@ fn pull(access: &Access, file: &Path, from: Option<&str>, json: bool) -> Result<
         let nodes = names(nodes);
         if json {
             output::print_json(&json!({
-                "file": file, "policy_count": set.len(), "from": nodes, "failed": current.failed
+                "file": file, "policy_count": set.len(), "pulled_from": nodes, "failed_nodes": current.failed
             }))?;
         } else {
             let count = set.len();

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{finish, split};
 use crate::Exit;
 use crate::failure::Failure;
-use crate::output::{self, span, table};
+use crate::output::{self, duration, table};
 use crate::snapshot::{NodeStats, Snapshot};
 use crate::topology::{Access, Topology};
 
@@ -35,7 +35,7 @@ fn one(topology: &Topology, policy: &str, json: bool) -> Result<Exit, Failure> {
     let nodes: Vec<_> = nodes.collect();
     if json {
         output::print_json(
-            &json!({ "policy": policy, "total": total, "nodes": nodes, "failed": failed }),
+            &json!({ "policy": policy, "all_nodes": total, "nodes": nodes, "failed_nodes": failed }),
         )?;
     } else {
         output::print(&node_table(&nodes, policy, &total))?;
@@ -48,7 +48,7 @@ fn all(topology: &Topology, json: bool) -> Result<Exit, Failure> {
     if json {
         output::print_json(&snapshot)?;
     } else {
-        let mut text = node_table(&snapshot.nodes, "all", &snapshot.total);
+        let mut text = node_table(&snapshot.nodes, "all", &snapshot.all_nodes);
         let policies = snapshot.policies.iter();
         let rows: Vec<_> = policies.map(|one| row(&one.policy, &one.stats)).collect();
         if !rows.is_empty() {
@@ -56,7 +56,7 @@ fn all(topology: &Topology, json: bool) -> Result<Exit, Failure> {
         }
         output::print(&text)?;
     }
-    Ok(finish(&snapshot.failed, json))
+    Ok(finish(&snapshot.failed_nodes, json))
 }
 
 /// The nodes and, if there are several, their sum.
@@ -94,7 +94,7 @@ fn row(name: &str, stats: &Stats) -> Vec<String> {
     let now_ms = now.map_or(0, |now| now.as_millis() as u64);
     row.push(match stats.since_ms {
         0 => String::new(),
-        since => format!("{} ago", span(now_ms.saturating_sub(since))),
+        since => format!("{} ago", duration(now_ms.saturating_sub(since))),
     });
     row
 }

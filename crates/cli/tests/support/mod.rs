@@ -1,4 +1,4 @@
-//! `rl` as its users run it: as a process, against real servers, and in a real terminal.
+//! Runs `rl` as a process, with real servers and in a real terminal.
 
 mod terminal;
 
@@ -32,13 +32,13 @@ impl Run {
     }
 }
 
-/// A command line that ignores the settings of the environment.
+/// A command that ignores the environment variables of the caller.
 pub fn command(url: &str, args: &[&str]) -> Command {
     let mut command = Command::new(RL);
     for name in ["RL_USER", "RL_PASSWORD"] {
         command.env_remove(name);
     }
-    // Busy machines are slow.
+    // A busy machine may be slow.
     command
         .args(["--timeout", "20"])
         .args(args)

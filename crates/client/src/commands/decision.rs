@@ -164,23 +164,23 @@ pub struct MultiDecision {
     /// The longest wait among the limits that denied; `None` if one of them can never allow the call.
     pub retry_after: Option<Duration>,
     /// The result of each limit by itself, in the order of the call.
-    pub limits: Vec<Decision>,
+    pub decisions: Vec<Decision>,
 }
 
 #[cfg(feature = "tokio")]
 impl MultiDecision {
     /// Combines limits that were decided one by one.
-    pub(crate) fn of(limits: Vec<Decision>) -> Self {
+    pub(crate) fn of(decisions: Vec<Decision>) -> Self {
         Self {
-            allowed: limits.iter().all(|decision| decision.allowed),
+            allowed: decisions.iter().all(|decision| decision.allowed),
             retry_after: None,
-            limits,
+            decisions,
         }
     }
 
     /// One decision for the whole call, which had these `costs`.
     pub(crate) fn overall(&self, costs: impl Iterator<Item = u64>) -> Option<Decision> {
-        let each = self.limits.iter().enumerate();
+        let each = self.decisions.iter().enumerate();
         let (index, chosen) = if self.allowed {
             // The number of further calls of the same cost; there is no end to those that cost nothing.
             let calls_left = |((_, decision), cost): &((_, &Decision), u64)| match cost {
@@ -202,15 +202,15 @@ impl MultiDecision {
 
 impl FromRedisValue for MultiDecision {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let (allowed, retry_ms, mut limits) =
+        let (allowed, retry_ms, mut decisions) =
             <(bool, i64, Vec<Decision>)>::from_redis_value(value)?;
-        for (index, decision) in limits.iter_mut().enumerate() {
+        for (index, decision) in decisions.iter_mut().enumerate() {
             decision.decided_by = DecidedBy::Limit(index);
         }
         Ok(Self {
             allowed,
             retry_after: u64::try_from(retry_ms).ok().map(Duration::from_millis),
-            limits,
+            decisions,
         })
     }
 }
@@ -223,7 +223,7 @@ mod tests {
         MultiDecision {
             allowed,
             retry_after: None,
-            limits: limits
+            decisions: limits
                 .iter()
                 .map(|&five| Decision::from_integers(five))
                 .collect(),

@@ -154,7 +154,7 @@ macro_rules! commands {
         ///     ("{u42}:ip", Limit::slide(100, MINUTE), 1),
         ///     ("{u42}:user", Limit::slide(1000, HOUR), 1),
         /// ])?;
-        /// assert_eq!(multi.limits.len(), 2);
+        /// assert_eq!(multi.decisions.len(), 2);
         /// # Ok(())
         /// # }
         /// ```

@@ -12,7 +12,6 @@ pub struct Stats {
     /// Since when the totals are counted, in Unix milliseconds.
     pub since_ms: u64,
     /// Totals since then.
-    #[cfg_attr(feature = "serde", serde(flatten))]
     pub total: Counts,
     /// Counts of the last minute.
     pub per_minute: Counts,

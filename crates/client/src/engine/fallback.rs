@@ -114,7 +114,7 @@ impl Ledger {
             _ => Source::FailLocal,
         };
         // As in the server's reply: for a single policy, which of its limits decided.
-        if let [decision] = together.limits[..] {
+        if let [decision] = together.decisions[..] {
             return Some(decision.with_source(source));
         }
         let overall = together.overall(checks.iter().map(|check| check.cost))?;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_the_limit_is_admitted() {
+    fn a_share_of_the_limit_is_allowed() {
         let ledger = Ledger::new(100);
         for (key, limit) in [
             ("slide", Limit::slide(100, HOUR)),

@@ -248,7 +248,7 @@ impl Limiter {
         let reply = server.ask(group, &request, server.timeout).await?;
         let single = matches!(request, Request::Command(_)) && checks.len() == 1;
         let together = read(reply, single)?;
-        for (check, decision) in checks.iter().zip(&together.limits) {
+        for (check, decision) in checks.iter().zip(&together.decisions) {
             if options == CallOptions::default() {
                 self.shared
                     .denied
@@ -260,7 +260,7 @@ impl Limiter {
                 server.learn_policy(name);
             }
         }
-        if let (true, [decision]) = (single, &together.limits[..]) {
+        if let (true, [decision]) = (single, &together.decisions[..]) {
             return Ok(*decision);
         }
         let overall = together.overall(checks.iter().map(|check| check.cost));
@@ -415,7 +415,7 @@ fn read(reply: Value, single: bool) -> Result<MultiDecision, CallError> {
         Decision::from_redis_value(reply).map(|decision| MultiDecision {
             allowed: decision.allowed,
             retry_after: decision.retry_after,
-            limits: vec![decision],
+            decisions: vec![decision],
         })
     } else {
         MultiDecision::from_redis_value(reply)

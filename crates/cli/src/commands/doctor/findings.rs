@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::output::span;
+use crate::output::duration;
 use crate::topology::Role;
 
 use super::observation::{NodeState, Observation};
@@ -244,7 +244,7 @@ fn clocks(all: &[Observation], found: &mut Findings) {
     } else {
         Level::Problem
     };
-    let skew = span(skew_us as u64 / 1000);
+    let skew = duration(skew_us as u64 / 1000);
     let message = format!(
         "the clock of {ahead} is {skew} ahead of that of {behind}: a failover would shift windows by as much"
     );

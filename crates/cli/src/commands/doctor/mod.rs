@@ -36,7 +36,7 @@ pub fn run(access: &Access, json: bool) -> Result<Exit, Failure> {
         .unwrap_or(Level::Note);
     if json {
         let nodes: Vec<_> = observed.iter().map(Observation::summary).collect();
-        output::print_json(&json!({ "worst": worst, "findings": found, "nodes": nodes }))?;
+        output::print_json(&json!({ "worst_level": worst, "findings": found, "nodes": nodes }))?;
     } else {
         output::print(&describe(&observed, &found, worst))?;
     }

@@ -106,7 +106,7 @@ impl Observation {
             "primary": self.primary,
             "up": state.is_some(),
             "server": self.server(),
-            "version": self.version(),
+            "module_version": self.version(),
             "policy_count": state.and_then(|state| state.policies.as_ref().ok()).map(|set| set.len()),
             "clock_ahead_us": state.map(|state| state.clock.ahead_us),
         })

@@ -19,10 +19,7 @@ use crate::{Exit, output};
 use screen::Screen;
 
 pub fn run(access: &Access, options: &Top, live: bool, json: bool) -> Result<Exit, Failure> {
-    let by = match options.denials {
-        true => TopBy::Denials,
-        false => TopBy::Checks,
-    };
+    let by = options.by.into();
     if live {
         return watch(access, options, by);
     }
@@ -36,11 +33,11 @@ pub fn run(access: &Access, options: &Top, live: bool, json: bool) -> Result<Exi
         let text = lines.iter().map(|line| format!("{}\n", line.text));
         output::print(&text.collect::<String>())?;
     }
-    Ok(finish(&snapshot.failed, json))
+    Ok(finish(&snapshot.failed_nodes, json))
 }
 
 fn watch(access: &Access, options: &Top, mut by: TopBy) -> Result<Exit, Failure> {
-    let snapshots = take_snapshots(access.clone(), Duration::from_secs(options.every));
+    let snapshots = take_snapshots(access.clone(), Duration::from_secs(options.interval));
     // Wait for the first snapshot on the normal screen, where an error can be read.
     let mut now = snapshots
         .recv()
@@ -60,7 +57,7 @@ fn watch(access: &Access, options: &Top, mut by: TopBy) -> Result<Exit, Failure>
             Ok(Ok(next)) => before = Some(std::mem::replace(&mut now, next)),
             // No node replies: say so, and keep showing the last statistics.
             Ok(Err(failure)) => {
-                (now.replied, now.failed) = (0, vec![failure]);
+                (now.replied, now.failed_nodes) = (0, vec![failure]);
                 before = None;
             }
             Err(_) => {}
@@ -69,7 +66,7 @@ fn watch(access: &Access, options: &Top, mut by: TopBy) -> Result<Exit, Failure>
 }
 
 /// Takes snapshots on a thread of its own, so that the keyboard works while a node hangs.
-fn take_snapshots(access: Access, every: Duration) -> Receiver<Result<Snapshot, Failure>> {
+fn take_snapshots(access: Access, interval: Duration) -> Receiver<Result<Snapshot, Failure>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut watch = Watch::new(&access);
@@ -78,7 +75,7 @@ fn take_snapshots(access: Access, every: Duration) -> Receiver<Result<Snapshot, 
             .send(watch.refresh().map(Snapshot::with_keys))
             .is_ok()
         {
-            next = (next + every).max(Instant::now());
+            next = (next + interval).max(Instant::now());
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
     });

@@ -39,13 +39,13 @@ pub fn lines(
             now.replied, now.primaries
         ),
     );
-    for failure in &now.failed {
+    for failure in &now.failed_nodes {
         say(
             Style::Bold,
             format!(" no statistics from {}", shown(&failure.line())),
         );
     }
-    let minute = now.total.per_minute;
+    let minute = now.all_nodes.per_minute;
     if let Some((counts, seconds)) = before.and_then(|before| now.since(before)) {
         let rate = |count: u64| count as f64 / seconds;
         say(
@@ -61,7 +61,9 @@ pub fn lines(
     );
     say(
         Style::Plain,
-        rates(" in total", "", &now.total.total, |count| count.to_string()),
+        rates(" in total", "", &now.all_nodes.total, |count| {
+            count.to_string()
+        }),
     );
 
     let section = |title: &str,
@@ -180,7 +182,7 @@ mod tests {
     fn nodes_that_do_not_reply_are_named() {
         let mut now = snapshot("a", 1, 1, Instant::now());
         (now.primaries, now.replied) = (3, 2);
-        now.failed = vec![Failure::new("b:1: connection refused", "")];
+        now.failed_nodes = vec![Failure::new("b:1: connection refused", "")];
         let shown = text(&lines(&now, None, TopBy::Checks, 1, false));
         assert!(
             shown.contains("2 of 3 primaries reply") && shown.contains("no statistics from b:1"),

@@ -1,4 +1,4 @@
-//! `rl export --listen ADDR`: the statistics of every node, for Prometheus.
+//! `rl exporter --listen ADDR`: the statistics of every node, for Prometheus.
 
 mod http;
 mod metrics;
@@ -16,10 +16,10 @@ use crate::snapshot::NodeReport;
 use crate::topology::{Access, Info, Topology, Watch};
 use metrics::{Measured, Scrape};
 
-pub fn run(access: &Access, listen: SocketAddr, totals_only: bool) -> Result<Exit, Failure> {
+pub fn run(access: &Access, listen: SocketAddr, with_policies: bool) -> Result<Exit, Failure> {
     let exporter = Exporter {
         watch: Mutex::new(Watch::new(access)),
-        with_policies: !totals_only,
+        with_policies,
     };
     http::serve(listen, &|| exporter.scrape())?;
     Ok(Exit::Success)

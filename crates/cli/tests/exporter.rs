@@ -1,4 +1,4 @@
-//! `rl export`, scraped by a real Prometheus; the dashboard and the alerts speak of what it exports.
+//! `rl exporter`, scraped by a real Prometheus; the dashboard and the alerts use metrics that exist.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::command;
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -22,9 +22,9 @@ impl Drop for Running {
     }
 }
 
-/// The exporter, and the address it listens on.
-fn export(url: &str) -> (Running, String) {
-    let mut child = command(url, &["export", "--listen", "127.0.0.1:0"])
+/// Starts the exporter, and returns the address that it listens on.
+fn start_exporter(url: &str) -> (Running, String) {
+    let mut child = command(url, &["exporter", "--listen", "127.0.0.1:0"])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
@@ -36,12 +36,12 @@ fn export(url: &str) -> (Running, String) {
         .strip_prefix("rl: http://")
         .and_then(|rest| rest.strip_suffix("/metrics"));
     let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
-    // Nobody reads on: let it write all the same.
+    // Keep reading, so that it can keep writing.
     std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
     (Running(child), address)
 }
 
-/// Status line and body.
+/// The status line and the body of a response.
 fn get(address: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
@@ -59,16 +59,16 @@ fn scrape(address: &str) -> String {
     body
 }
 
-/// A cluster with some figures to show.
+/// A cluster with some traffic.
 fn cluster() -> Cluster {
     let cluster = Cluster::start();
     for node in &cluster.nodes {
         let mut con = node.connect();
         ask::<()>(&mut con, "RL.POLICY SET free SLIDE 5 1h");
         ask::<()>(&mut con, "RL.POLICY SET trial SLIDE 2 1h SHADOW");
-        // Numbers far apart spread over all nodes; neighbours may share one.
+        // Numbers far apart are spread over all nodes; consecutive ones may be on one node.
         for n in (0..30).map(|n| n * 7919) {
-            // Those of other nodes are refused, and not counted.
+            // The node refuses keys of other nodes, and does not count them.
             let _ = try_ask::<()>(
                 &mut con,
                 &format!("RL.OVERRIDE SET user:{n} free SCALE 2 1 EX 1h"),
@@ -133,11 +133,11 @@ impl Prometheus {
         prometheus
     }
 
-    /// An instant query's results: labels and value. Fails if the query is not understood.
+    /// The result of an instant query: labels and values. Fails if the query is invalid.
     fn query(&self, query: &str) -> Vec<(Value, f64)> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let (_, body) = get(&self.address, &format!("/api/v1/query?query={encoded}"));
-        // HTTP/1.0 is answered whole.
+        // An HTTP/1.0 response is not chunked.
         let json: Value =
             serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}"));
         assert_eq!(json["status"], "success", "{query}: {json}");
@@ -156,7 +156,7 @@ impl Prometheus {
 #[rstest]
 fn prometheus_sees_what_the_servers_count() {
     let (mut cluster, folder) = (cluster(), TempDir::new());
-    let (_exporter, address) = export(&cluster.url());
+    let (_exporter, address) = start_exporter(&cluster.url());
     let prometheus = Prometheus::start(&folder, &address);
     eventually("Prometheus has scraped", || {
         prometheus.value("sum(rl_up)") == Some(3.0)
@@ -206,7 +206,7 @@ fn prometheus_sees_what_the_servers_count() {
         Some(1.0)
     );
 
-    // Every panel and every alert speaks of something.
+    // Every panel and every alert finds its metrics.
     let exported: HashSet<String> = prometheus
         .query("{__name__=~\"rl_.*\"}")
         .iter()
@@ -249,7 +249,7 @@ fn prometheus_sees_what_the_servers_count() {
     }
     assert!(!firing(&prometheus).contains(&"RlNodeDown".to_owned()));
 
-    // A node that is down is a figure, not a failed scrape.
+    // A node that is down is reported as such; the scrape does not fail.
     let dead = cluster.nodes[1].address();
     cluster.nodes[1].kill();
     let text = scrape(&address);
@@ -268,7 +268,7 @@ fn prometheus_sees_what_the_servers_count() {
     eventually("and would page", || {
         firing(&prometheus).contains(&"RlNodeDown".to_owned())
     });
-    // And when all are down, and the one that was given with them.
+    // The same if all nodes are down, including that of the given address.
     cluster.nodes[0].kill();
     cluster.nodes[2].kill();
     let text = scrape(&address);
@@ -281,7 +281,7 @@ fn prometheus_sees_what_the_servers_count() {
     );
 }
 
-/// Alerts that wait or fire.
+/// The alerts that are pending or firing.
 fn firing(prometheus: &Prometheus) -> Vec<String> {
     let alerts = prometheus.query("ALERTS");
     alerts
@@ -314,7 +314,7 @@ fn alerts() -> Vec<String> {
 fn the_exported_format_and_the_alerts_are_valid() {
     let server = Server::start();
     let _: () = server.run("RL.POLICY", &["SET", "a\"b\\", "SLIDE", "5", "1m"]);
-    let (_exporter, address) = export(&server.url());
+    let (_exporter, address) = start_exporter(&server.url());
     let text = scrape(&address);
     let mut promtool = Command::new("promtool")
         .args(["check", "metrics"])
@@ -374,8 +374,8 @@ fn late_servers_and_slow_clients_do_not_stop_the_exporter() {
         .local_addr()
         .unwrap()
         .port();
-    let (_exporter, address) = export(&format!("redis://127.0.0.1:{port}"));
-    // Some who connect and say nothing delay nobody.
+    let (_exporter, address) = start_exporter(&format!("redis://127.0.0.1:{port}"));
+    // Clients that connect and send nothing do not delay the others.
     let _silent: Vec<_> = (0..8)
         .map(|_| TcpStream::connect(&address).unwrap())
         .collect();
@@ -386,7 +386,7 @@ fn late_servers_and_slow_clients_do_not_stop_the_exporter() {
         )),
         "{text}"
     );
-    let taken = command("redis://127.0.0.1:1", &["export", "--listen", &address])
+    let taken = command("redis://127.0.0.1:1", &["exporter", "--listen", &address])
         .output()
         .unwrap();
     assert_eq!(taken.status.code(), Some(2));

@@ -65,7 +65,7 @@ fn respond(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> 
             Some("/metrics") => ("200 OK", metrics()),
             Some("/") => (
                 "200 OK",
-                "rl export: the metrics are at /metrics\n".to_owned(),
+                "rl exporter: the metrics are at /metrics\n".to_owned(),
             ),
             _ => ("404 Not Found", "the metrics are at /metrics\n".to_owned()),
         },
