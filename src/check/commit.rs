@@ -42,7 +42,34 @@ pub(crate) fn commit(
     update: Update,
     expiry: Option<Expiry>,
 ) -> Result<Change, CommandError> {
-    let replicate = replication::has_receivers();
+    if replication::has_receivers() {
+        commit_and_replicate(ctx, key, name, update, expiry)
+    } else {
+        commit_update(ctx, key, name, update, expiry, false)
+    }
+}
+
+/// Out of line, so that the code without replication stays small enough to be inlined into each command.
+#[inline(never)]
+fn commit_and_replicate(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    update: Update,
+    expiry: Option<Expiry>,
+) -> Result<Change, CommandError> {
+    commit_update(ctx, key, name, update, expiry, true)
+}
+
+#[inline(always)]
+fn commit_update(
+    ctx: &Context,
+    key: &mut Key,
+    name: Arg,
+    update: Update,
+    expiry: Option<Expiry>,
+    replicate: bool,
+) -> Result<Change, CommandError> {
     let update = match replicate && key.state().is_none() {
         true => whole(update)?,
         false => update,

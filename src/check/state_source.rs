@@ -92,18 +92,30 @@ impl StateSource {
     ) -> Result<Change, CommandError> {
         match self {
             Self::Stored => commit::commit(ctx, key, request.key, update, Some(expiry)),
-            Self::CarriedOver => match apply_carried_over(key, limit, update)? {
-                Some(update) => {
-                    let expiry = Expiry {
-                        unchanged: false,
-                        ..expiry
-                    };
-                    commit::commit(ctx, key, request.key, update, Some(expiry))
-                }
-                None => Ok(Change::Nothing),
-            },
+            Self::CarriedOver => commit_carried_over(ctx, key, request, limit, update, expiry),
         }
     }
+}
+
+// Out of line, so that the code of the usual case stays small enough to be inlined into each command.
+#[cold]
+#[inline(never)]
+fn commit_carried_over(
+    ctx: &Context,
+    key: &mut Key,
+    request: &Request,
+    limit: &Limit,
+    update: Update,
+    expiry: Expiry,
+) -> Result<Change, CommandError> {
+    let Some(update) = apply_carried_over(key, limit, update)? else {
+        return Ok(Change::Nothing);
+    };
+    let expiry = Expiry {
+        unchanged: false,
+        ..expiry
+    };
+    commit::commit(ctx, key, request.key, update, Some(expiry))
 }
 
 fn carried_over<'k>(key: &'k Key, limit: &Limit) -> Result<Option<CarriedUsage<'k>>, Error> {
@@ -114,6 +126,7 @@ fn carried_over<'k>(key: &'k Key, limit: &Limit) -> Result<Option<CarriedUsage<'
 }
 
 #[cold]
+#[inline(never)]
 fn evaluate_carried_over<'l>(
     key: &Key,
     limit: &Limit<'l>,

@@ -29,6 +29,7 @@ impl Command for Check {
         ],
     };
 
+    #[inline(always)]
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let (cost, options) = syntax::check_args(args.from(3))?;
         let now_us = ctx.now_us();

@@ -97,6 +97,7 @@ impl<const INDEX: usize> Command for OneLimit<INDEX> {
         arguments: Self::ARGUMENTS.split_at(Self::ARGUMENTS_LEN).0,
     };
 
+    #[inline(always)]
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let (spec, options) = one_limit_args(Self::ALGORITHM, &mut args.from(2))?;
         let request = Request::inline(args.get(1), spec);

@@ -8,7 +8,7 @@ use std::slice;
 
 use redis_module::raw::{self, *};
 use rl_core::policy::Overrides;
-use rl_core::{Algorithm, Blob, Error, State, Update};
+use rl_core::{Algorithm, Blob, Error, Packed, State, Update};
 
 use super::boxed_value::{Boxed, BoxedState};
 use super::datatype::{Value, algorithm_of, overrides_type, state_type};
@@ -215,6 +215,15 @@ impl Key {
             *boxed.get_mut() = state;
             return Ok(blob);
         }
+        self.replace_value(state, words)?;
+        Ok(blob)
+    }
+
+    /// Stores a state as a new value. Out of line, so that the usual case, an update in place, can be inlined into
+    /// each command.
+    #[inline(never)]
+    fn replace_value(&mut self, state: State, words: Option<Packed>) -> Result<(), Error> {
+        let algorithm = state.algorithm();
         let resized = matches!(
             &self.contents,
             Contents::Packed(_, before) if before.algorithm() == algorithm
@@ -244,7 +253,7 @@ impl Key {
             }
         }
         self.contents = new;
-        Ok(blob)
+        Ok(())
     }
 
     /// The overrides that the key holds; it may be missing.
@@ -371,6 +380,7 @@ impl Contents {
 }
 
 impl Drop for Key {
+    #[inline(always)]
     fn drop(&mut self) {
         if !self.raw.is_null() {
             // SAFETY: opened once, closed once.

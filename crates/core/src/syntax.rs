@@ -337,7 +337,7 @@ pub fn count(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
 /// A duration in microseconds; `error` names the argument.
 ///
 /// A bare integer is seconds; `ms`, `s`, `m`, `h` and `d` are the other units.
-#[inline]
+#[inline(always)]
 pub fn duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
     let word = word.ok_or_else(|| error.if_missing())?;
     let (digits, unit_ms) = match word {

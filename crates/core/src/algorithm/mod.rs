@@ -247,7 +247,7 @@ macro_rules! algorithms {
 
             /// The state as integers to keep; `None` for one that is boxed. See [`State::decode`].
             #[must_use]
-            #[inline]
+            #[inline(always)]
             pub fn packed(&self) -> Option<Packed> {
                 match self {
                     $(Self::$packed(state) => Some(state.encode()),)+
