@@ -82,7 +82,7 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
-/// A wait for a person, rounded up so that nobody retries too early.
+/// A wait for a person, rounded up so that a retry after it is not too early.
 pub fn wait(ms: u64) -> String {
     let step = match ms {
         0..1000 => 1,

@@ -249,17 +249,17 @@ fn a_cluster_is_used_as_a_whole() {
 fn a_node_that_does_not_answer_is_reported() {
     let mut cluster = Cluster::start();
     cluster.nodes[1].kill();
-    let dead = cluster.nodes[1].address();
+    let down = cluster.nodes[1].address();
     for args in [&["stats"][..], &["audit"], &["top"]] {
         let run = rl(&cluster.url(), args).exits(2);
         assert!(
-            run.err.contains(&dead) && !run.out.is_empty(),
+            run.err.contains(&down) && !run.out.is_empty(),
             "{args:?}: {}{}",
             run.out,
             run.err
         );
         let json = rl(&cluster.url(), &[args, &["--json"]].concat()).exits(2);
-        assert_eq!(json.json()["failed_nodes"][0]["node"], dead, "{args:?}");
+        assert_eq!(json.json()["failed_nodes"][0]["node"], down, "{args:?}");
     }
 }
 
@@ -322,11 +322,11 @@ fn errors_say_what_to_do() {
         .unwrap();
     assert!(String::from_utf8_lossy(&right.stderr).contains("loadmodule"));
 
-    let nobody = rl("redis://127.0.0.1:1", &["doctor"]).exits(2);
+    let refused = rl("redis://127.0.0.1:1", &["doctor"]).exits(2);
     assert!(
-        nobody.err.contains("127.0.0.1:1: ") && nobody.err.contains("--url"),
+        refused.err.contains("127.0.0.1:1: ") && refused.err.contains("--url"),
         "{}",
-        nobody.err
+        refused.err
     );
     let tls = rl("rediss://127.0.0.1", &["doctor"]).exits(2);
     assert!(tls.err.contains("TLS"), "{}", tls.err);

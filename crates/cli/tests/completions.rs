@@ -7,10 +7,10 @@ use rstest::rstest;
 
 use crate::support::{RL, Terminal, rl};
 
-const NOBODY: &str = "redis://127.0.0.1:1";
+const NO_SERVER: &str = "redis://127.0.0.1:1";
 
 fn folder_with(shell: &str) -> (TempDir, String) {
-    let script = rl(NOBODY, &["completions", shell]).exits(0);
+    let script = rl(NO_SERVER, &["completions", shell]).exits(0);
     let folder = TempDir::new();
     let file = folder.write("completions", &script.out);
     (folder, file)

@@ -292,7 +292,7 @@ fn a_user_without_permission_gets_a_finding_for_each_gap() {
 #[rstest]
 fn a_dead_node_is_shown_in_a_real_terminal() {
     let mut cluster = Cluster::start();
-    let dead = cluster.nodes[2].address();
+    let down = cluster.nodes[2].address();
     cluster.nodes[2].kill();
     // Before the other nodes notice, and afterwards.
     for noticed in [false, true] {
@@ -316,12 +316,12 @@ fn a_dead_node_is_shown_in_a_real_terminal() {
         let terminal = Terminal::run(&line);
         let screen = terminal.shows(&["PROBLEM", "WARNING", "exit=2"]);
         assert!(
-            screen.contains(&format!("PROBLEM  {dead}: no reply: ")),
+            screen.contains(&format!("PROBLEM  {down}: no reply: ")),
             "{screen}"
         );
         assert!(screen.contains("→ "), "{screen}");
         assert!(
-            screen.contains(&format!("{dead}  primary  no reply")),
+            screen.contains(&format!("{down}  primary  no reply")),
             "{screen}"
         );
         assert_eq!(

@@ -250,19 +250,19 @@ fn prometheus_sees_what_the_servers_count() {
     assert!(!firing(&prometheus).contains(&"RlNodeDown".to_owned()));
 
     // A node that is down is reported as such; the scrape does not fail.
-    let dead = cluster.nodes[1].address();
+    let down = cluster.nodes[1].address();
     cluster.nodes[1].kill();
     let text = scrape(&address);
     assert!(
-        text.contains(&format!("rl_up{{node=\"{dead}\",role=\"primary\"}} 0\n")),
+        text.contains(&format!("rl_up{{node=\"{down}\",role=\"primary\"}} 0\n")),
         "{text}"
     );
     assert!(
-        !text.contains(&format!("rl_checks_total{{node=\"{dead}\"")),
+        !text.contains(&format!("rl_checks_total{{node=\"{down}\"")),
         "{text}"
     );
     eventually("Prometheus sees it", || {
-        prometheus.value(&format!("rl_up{{node=\"{dead}\"}}")) == Some(0.0)
+        prometheus.value(&format!("rl_up{{node=\"{down}\"}}")) == Some(0.0)
             && prometheus.value("up{job=\"rl\"}") == Some(1.0)
     });
     eventually("and would page", || {

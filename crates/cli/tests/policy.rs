@@ -146,13 +146,13 @@ fn a_file_is_pushed_to_every_primary_of_a_cluster() {
     }
 
     // One primary differs: the output names it, and `pull` uses it only with --from.
-    let astray = &cluster.nodes[1];
-    let _: () = astray.run("RL.POLICY", &["SET", "free", "SLIDE", "7", "1m"]);
+    let different = &cluster.nodes[1];
+    let _: () = different.run("RL.POLICY", &["SET", "free", "SLIDE", "7", "1m"]);
     let diff = rl(&cluster.url(), &["policy", "diff", &file]).exits(1);
     assert!(
         diff.out.contains(&format!(
             "@ {}\n- free: SLIDE 7 1m\n+ free: SLIDE 100 1m\n",
-            astray.address()
+            different.address()
         )),
         "{}",
         diff.out
@@ -160,14 +160,15 @@ fn a_file_is_pushed_to_every_primary_of_a_cluster() {
     let pulled = folder.path("pulled.json");
     let refused = rl(&cluster.url(), &["policy", "pull", &pulled]).exits(2);
     assert!(
-        refused.err.contains("have different policies") && refused.err.contains(&astray.address()),
+        refused.err.contains("have different policies")
+            && refused.err.contains(&different.address()),
         "{}",
         refused.err
     );
     assert!(!std::path::Path::new(&pulled).exists());
     rl(
         &cluster.url(),
-        &["policy", "pull", &pulled, "--from", &astray.address()],
+        &["policy", "pull", &pulled, "--from", &different.address()],
     )
     .exits(0);
     assert!(
@@ -182,7 +183,7 @@ fn a_file_is_pushed_to_every_primary_of_a_cluster() {
     assert_eq!(json["pushed_to"].as_array().unwrap().len(), 3, "{json}");
     assert_eq!(json["failed_nodes"], json!([]));
     let change = json!({
-        "node": astray.address(),
+        "node": different.address(),
         "policy": "free",
         "old": { "limits": ["SLIDE 7 1m"] },
         "new": { "limits": ["SLIDE 100 1m"] },
@@ -219,13 +220,13 @@ fn a_node_that_fails_is_named_and_the_others_are_updated() {
     let _: Value = full.run("CONFIG", &["SET", "maxmemory", "0"]);
 
     // One primary is down.
-    let dead = cluster.nodes[1].address();
+    let down = cluster.nodes[1].address();
     cluster.nodes[1].kill();
     let other = folder.write("other.json", FILE.replace("SLIDE 100 60", "SLIDE 200 60"));
     let push = rl(&cluster.url(), &["policy", "push", &other]).exits(2);
-    assert!(push.err.contains(&format!("rl: {dead}: ")), "{}", push.err);
-    let told = format!("to 2 of 3 primaries: {}", names(&cluster, &[0, 2]));
-    assert!(push.out.contains(&told), "{} lacks {told}", push.out);
+    assert!(push.err.contains(&format!("rl: {down}: ")), "{}", push.err);
+    let summary = format!("to 2 of 3 primaries: {}", names(&cluster, &[0, 2]));
+    assert!(push.out.contains(&summary), "{} lacks {summary}", push.out);
     for n in [0, 2] {
         assert_eq!(
             dump(&cluster.nodes[n])["policies"]["free"]["limits"][0],
@@ -235,14 +236,14 @@ fn a_node_that_fails_is_named_and_the_others_are_updated() {
     let json = rl(&cluster.url(), &["policy", "push", &other, "--json"])
         .exits(2)
         .json();
-    assert_eq!(json["failed_nodes"][0]["node"], dead, "{json}");
+    assert_eq!(json["failed_nodes"][0]["node"], down, "{json}");
     assert_eq!(json["pushed_to"].as_array().unwrap().len(), 2, "{json}");
     // The first address may be the one that is down, if another one is given as well.
     rl(&cluster.url(), &["policy", "diff", &other]).exits(2);
-    let both = format!("redis://{dead},{}", cluster.url());
+    let both = format!("redis://{down},{}", cluster.url());
     let pulled = rl(&both, &["policy", "pull", "-"]).exits(2);
     assert!(
-        pulled.out.contains("SLIDE 200 1m") && pulled.err.contains(&dead),
+        pulled.out.contains("SLIDE 200 1m") && pulled.err.contains(&down),
         "{}",
         pulled.err
     );

@@ -84,11 +84,11 @@ fn a_node_that_dies_is_named_while_the_rest_goes_on() {
     traffic(&cluster, 10);
     let terminal = Terminal::run(&format!("{RL} --url {} top --interval 1", cluster.url()));
     terminal.shows(&["3 of 3 primaries reply"]);
-    let dead = cluster.nodes[2].address();
+    let down = cluster.nodes[2].address();
     cluster.nodes[2].kill();
     terminal.shows(&[
         "2 of 3 primaries reply",
-        &format!("no statistics from {dead}"),
+        &format!("no statistics from {down}"),
     ]);
     // Even if it is the node of the given address.
     cluster.nodes[0].kill();

@@ -1,4 +1,4 @@
-//! How long it takes to notice that the server is away, and that it is back: the figures of docs/client.md.
+//! Measures how long it takes to notice that the server is unavailable and that it is back, for docs/client.md.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -26,7 +26,7 @@ struct Times {
     back: Duration,
 }
 
-/// 16 callers, a call each millisecond, with all defaults.
+/// 16 callers, one call per millisecond each, with the default settings.
 async fn measure(fault: Fault) -> Times {
     let mut server = Server::with(&["enable-debug-command", "yes"]);
     let limiter = Limiter::builder(server.url())

@@ -1,7 +1,7 @@
-//! `make bench`: what a check costs, by way of answering, beside what people use today.
+//! `make bench`: the cost of a check, by what decides it, compared with the alternatives.
 //!
-//! Contenders take turns, round by round, on one server of their own; what is shown is the median of the rounds.
-//! `RL_MODULE` names the module, which should be the release build; `quick` does fewer rounds.
+//! The contenders take turns on one server; the output is the median of all rounds.
+//! `RL_MODULE` names the module, which should be a release build; `quick` runs fewer rounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,10 +19,10 @@ use rl_testkit::Server;
 use support::LimiterOf;
 use tokio::task::JoinSet;
 
-/// Calls in flight at once, for contenders that go to the server.
+/// Concurrent calls of the contenders that call the server.
 const TASKS: usize = 64;
 
-/// What people write by hand: a sliding window of two counters, by script.
+/// What people write themselves: a sliding window of two counters, as a Lua script.
 const BY_HAND: &str = r"
 local limit, window, cost = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
@@ -77,7 +77,7 @@ impl Line {
     }
 }
 
-/// Many calls at once to the server: each timed.
+/// Makes many concurrent calls to the server, and times each of them.
 async fn fan_out<F, Fut>(calls: usize, call: F) -> Round
 where
     F: Fn(usize) -> Fut + Clone + Send + 'static,
@@ -101,7 +101,7 @@ where
     round(times.len(), start.elapsed(), times)
 }
 
-/// One task, calls too short to be timed one by one: by the hundred.
+/// Makes calls in one task. They are too short to be timed one by one, so they are timed in groups of 100.
 async fn in_process<F, Fut>(calls: usize, call: F) -> Round
 where
     F: Fn() -> Fut,
@@ -140,7 +140,7 @@ async fn main() {
 
     let server = Server::start();
     let limiter = server.limiter().build().await.unwrap();
-    // Remembers a denial for longer than the benchmark runs.
+    // It remembers a denial for longer than the benchmark runs.
     let patient = server
         .limiter()
         .deny_cache(100, HOUR)

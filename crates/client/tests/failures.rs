@@ -62,7 +62,7 @@ impl Load {
                 let mut slowest = Duration::ZERO;
                 let begin = Instant::now();
                 while !stop.load(Relaxed) {
-                    assert!(begin.elapsed() < PATIENCE, "nobody stops the load");
+                    assert!(begin.elapsed() < PATIENCE, "the load was not stopped");
                     let start = Instant::now();
                     let _ = limiter
                         .check("load", Limit::slide(1 << 40, HOUR), 1)
@@ -190,7 +190,7 @@ async fn reconciling_charges_at_most_the_limit(
     tokio::time::sleep(Duration::from_millis(200)).await;
     let full = nodes[0].peek("k", limit(), 1).await.unwrap();
     assert!(!full.allowed && full.remaining == 0);
-    // Not ten times 30 units of debt, but one capacity.
+    // One capacity is charged, not ten times 30 units.
     assert!(full.retry_after <= Some(HOUR), "{full:?}");
 }
 

@@ -412,7 +412,7 @@ async fn the_deny_cache_remembers_a_denial_for_its_own_wait() {
     let denied = limiter.check("k", limit.clone(), 5).await.unwrap();
     assert_eq!(denied.source, Source::Server);
     let again = limiter.check("k", limit.clone(), 6).await.unwrap();
-    assert_eq!(again.source, Source::DenyCache, "dearer");
+    assert_eq!(again.source, Source::DenyCache, "a higher cost");
     assert!(again.retry_after <= denied.retry_after);
     let cheaper = limiter.check("k", limit.clone(), 1).await.unwrap();
     assert_ne!(cheaper.source, Source::DenyCache, "cheaper may pass");
@@ -459,9 +459,9 @@ async fn wrong_addresses_are_errors() {
         Limiter::builder("nonsense").build().await,
         Err(Error::Config(_))
     ));
-    let nobody = format!("redis://127.0.0.1:{}/", free_port());
+    let no_server = format!("redis://127.0.0.1:{}/", free_port());
     assert!(matches!(
-        Limiter::builder(nobody).build().await,
+        Limiter::builder(no_server).build().await,
         Err(Error::Unavailable(_))
     ));
 }

@@ -84,7 +84,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
     assert!(redis >= 95, "{redis} of 100 by the shards");
 }
 
-fn holds(node: &Server, key: &str) -> bool {
+fn serves(node: &Server, key: &str) -> bool {
     node.try_run::<i64>("TTL", &[key]).is_ok()
 }
 
@@ -128,7 +128,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
         .unwrap();
     let limit = || Limit::slide(10, HOUR);
     let mut keys = (0..).map(|n| format!("k{n}"));
-    let key = keys.find(|key| holds(silent, key)).unwrap();
+    let key = keys.find(|key| serves(silent, key)).unwrap();
     assert!(limiter.check(&key, limit(), 4).await.unwrap().allowed);
     eventually_async("the replica has it too", || {
         replica
@@ -147,7 +147,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
     // The other shards are not affected.
     let keys = (0..).map(|n| format!("e{n}"));
     let elsewhere =
-        keys.filter(|key| holds(&cluster.nodes[1], key) || holds(&cluster.nodes[2], key));
+        keys.filter(|key| serves(&cluster.nodes[1], key) || serves(&cluster.nodes[2], key));
     let elsewhere: Vec<String> = elsewhere.take(20).collect();
     let (mut served, mut calls) = (0, 0);
     let start = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! The nodes behind an address: a server and its replicas, or a whole cluster.
+//! The nodes that an address leads to: a server and its replicas, or a whole cluster.
 
 mod access;
 mod discovery;
@@ -58,7 +58,7 @@ impl Topology {
         self.nodes.iter().collect()
     }
 
-    /// Queries nodes concurrently, so that a dead one does not delay the others.
+    /// Queries nodes concurrently, so that one that is down does not delay the others.
     pub fn query<'a, T: Send>(
         &self,
         nodes: Vec<&'a Node>,

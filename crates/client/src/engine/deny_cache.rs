@@ -66,12 +66,12 @@ impl DenyCache {
             return;
         }
         let at = Instant::now();
-        let holds = decision
+        let valid_for = decision
             .retry_after
             .map_or(self.longest, |wait| wait.min(self.longest));
         let denial = Denial {
             cost,
-            until: at + holds,
+            until: at + valid_for,
             at,
             decision: *decision,
         };
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denial_covers_equal_and_dearer_calls_on_the_same_limit() {
+    fn a_denial_covers_calls_of_the_same_or_a_higher_cost() {
         let cache = DenyCache::new(8, MINUTE);
         cache.learn(b"k", &LIMIT, 5, &denial(30_000));
         assert!(cache.get(b"k", &LIMIT, 5).is_some());
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn leases_and_passes_are_not_remembered() {
+    fn leases_and_allowed_calls_are_not_remembered() {
         let cache = DenyCache::new(8, MINUTE);
         let lease = Limit::lease(5, MINUTE, "a");
         cache.learn(b"k", &lease, 1, &denial(30_000));

@@ -58,7 +58,7 @@ pub(super) fn describe(headers: &mut HeaderMap, rules: &RequestLimits, decision:
     }
 }
 
-/// Rounds up, so that nobody retries too early.
+/// Rounds up, so that a retry is not too early.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -37,7 +37,7 @@ pub struct Finding {
     pub node: Option<String>,
     pub message: String,
     pub hint: String,
-    /// Whether it may disappear by itself in a moment.
+    /// Whether it may be gone a moment later.
     #[serde(skip)]
     pub transient: bool,
 }
@@ -357,7 +357,7 @@ fn audit_stream(one: &Observation, state: &NodeState, found: &mut Findings) {
 }
 
 fn cluster_state(all: &[Observation], found: &mut Findings) {
-    let sick = all.iter().filter(|one| {
+    let not_ok = all.iter().filter(|one| {
         matches!(
             &one.state,
             Ok(NodeState {
@@ -366,11 +366,11 @@ fn cluster_state(all: &[Observation], found: &mut Findings) {
             })
         )
     });
-    let sick: Vec<_> = sick.map(|one| one.node.clone()).collect();
-    if !sick.is_empty() {
+    let not_ok: Vec<_> = not_ok.map(|one| one.node.clone()).collect();
+    if !not_ok.is_empty() {
         let message = format!(
             "cluster_state is not ok according to {}: some slots are not served",
-            some(&sick)
+            some(&not_ok)
         );
         let hint = "redis-cli --cluster check HOST:PORT lists the slots; start their nodes, or use --cluster fix";
         found.add(Level::Problem, "cluster-state", None, message, hint);
@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_node_and_a_sick_cluster() {
+    fn a_node_that_is_down_and_a_cluster_that_is_not_ok() {
         let mut all = pair(
             NodeState {
                 cluster_ok: Some(false),

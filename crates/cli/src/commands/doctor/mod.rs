@@ -29,11 +29,7 @@ pub fn run(access: &Access, json: bool) -> Result<Exit, Failure> {
         }
     }
     found.sort_by_key(|finding| std::cmp::Reverse(finding.level));
-    let worst = found
-        .iter()
-        .map(|finding| finding.level)
-        .max()
-        .unwrap_or(Level::Note);
+    let worst = found.iter().map(|finding| finding.level).max();
     if json {
         let nodes: Vec<_> = observed.iter().map(Observation::summary).collect();
         output::print_json(&json!({ "worst_level": worst, "findings": found, "nodes": nodes }))?;
@@ -41,13 +37,13 @@ pub fn run(access: &Access, json: bool) -> Result<Exit, Failure> {
         output::print(&describe(&observed, &found, worst))?;
     }
     Ok(match worst {
-        Level::Note => Exit::Success,
-        Level::Warning => Exit::Negative,
-        Level::Problem => Exit::Failed,
+        None | Some(Level::Note) => Exit::Success,
+        Some(Level::Warning) => Exit::Negative,
+        Some(Level::Problem) => Exit::Failed,
     })
 }
 
-fn describe(observed: &[Observation], found: &[Finding], worst: Level) -> String {
+fn describe(observed: &[Observation], found: &[Finding], worst: Option<Level>) -> String {
     let mut text = String::new();
     for one in observed {
         text += &format!("  {}\n", shown(&one.describe()));
@@ -73,7 +69,7 @@ fn describe(observed: &[Observation], found: &[Finding], worst: Level) -> String
             .count()
     };
     text += &match worst {
-        Level::Note => "No problems found.\n".to_owned(),
+        None | Some(Level::Note) => "No problems found.\n".to_owned(),
         _ => format!(
             "{} problems, {} warnings.\n",
             count(Level::Problem),

@@ -65,7 +65,7 @@ fn watch(access: &Access, options: &Top, mut by: TopBy) -> Result<Exit, Failure>
     }
 }
 
-/// Takes snapshots on a thread of its own, so that the keyboard works while a node hangs.
+/// Takes snapshots on a separate thread, so that the keyboard works while a node hangs.
 fn take_snapshots(access: Access, interval: Duration) -> Receiver<Result<Snapshot, Failure>> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
