@@ -53,7 +53,7 @@ pub(crate) fn inspection(ctx: &Context, state: &State, now_us: u64, expire_at_ms
         ctx.reply_text(field.name.as_bytes());
         shown(ctx, &field.value);
     }
-    ctx.reply_text(b"expire_at_ms");
+    ctx.reply_text(b"expires_at_ms");
     ctx.reply_integer(expire_at_ms);
 }
 

@@ -703,11 +703,11 @@ fn precision_follows_the_cost_in_any_order_and_may_change(server: Server) {
 }
 
 #[rstest]
-#[case::slide("RL.SLIDE k 10 1h 4", &["window_ms 3600000", "window_start_ms *", "current 4", "previous 0", "used 4"])]
-#[case::precise("RL.SLIDE k 10 1h 4 PRECISION 2", &["window_ms 3600000", "precision 2", "sub_window_start_ms *", "counts [4, 0, 0]", "used 4"])]
+#[case::slide("RL.SLIDE k 10 1h 4", &["window_ms 3600000", "window_started_at_ms *", "current_count 4", "previous_count 0", "used 4"])]
+#[case::precise("RL.SLIDE k 10 1h 4 PRECISION 2", &["window_ms 3600000", "precision 2", "sub_window_started_at_ms *", "counts [4, 0, 0]", "used 4"])]
 #[case::bucket("RL.BUCKET k 10 1 1h 4", &["period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4"])]
-#[case::fixed("RL.FIXED k 10 3650d 4", &["window_ms 315360000000", "window_start_ms *", "count 4", "used 4"])]
-#[case::exact("RL.EXACT k 10 1h 4", &["window_ms 3600000", "entries 1", "log_bytes *", "last_ms *", "used 4"])]
+#[case::fixed("RL.FIXED k 10 3650d 4", &["window_ms 315360000000", "window_started_at_ms *", "count 4", "used 4"])]
+#[case::exact("RL.EXACT k 10 1h 4", &["window_ms 3600000", "entry_count 1", "log_bytes *", "last_entry_at_ms *", "used 4"])]
 #[case::leak("RL.LEAK k 10 1 1h 4", &["period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4"])]
 fn inspect_shows_what_is_stored(server: Server, #[case] call: &str, #[case] fields: &[&str]) {
     let mut con = server.connect();
@@ -738,7 +738,7 @@ fn inspect_shows_what_is_stored(server: Server, #[case] call: &str, #[case] fiel
         );
     }
     let (last, expiry) = pairs.last().unwrap();
-    assert_eq!(last, "expire_at_ms");
+    assert_eq!(last, "expires_at_ms");
     assert!((expiry.parse::<i64>().unwrap() - server.expire_at_ms("k")).abs() <= 2);
 }
 
@@ -753,7 +753,7 @@ fn inspect_shows_the_holders_of_leases(server: Server) {
     }
     let shown: std::collections::HashMap<String, Value> = ask(&mut con, "RL.INSPECT k");
     assert_eq!(
-        (&shown["used"], &shown["holders"]),
+        (&shown["used"], &shown["holder_count"]),
         (&Value::Int(240), &Value::Int(120))
     );
     let leases: Vec<std::collections::HashMap<String, Value>> =

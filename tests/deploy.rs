@@ -170,7 +170,7 @@ fn everything_that_the_page_says_to_watch_exists(page: String) {
         }
         rows += 1;
     }
-    assert_eq!(rows, 8);
+    assert_eq!(rows, 10);
     assert!(
         server
             .info("keyspace", "db0")

@@ -455,7 +455,7 @@ fn a_log_on_a_busy_key_stays_as_long_as_its_window(server: Server) {
         std::thread::sleep(std::time::Duration::from_millis(60));
         let _: Reply = ask(&mut con, "RL.EXACT k 1000000 50ms");
         let shown: std::collections::HashMap<String, redis::Value> = ask(&mut con, "RL.INSPECT k");
-        redis::from_redis_value::<i64>(shown["entries"].clone()).unwrap()
+        redis::from_redis_value::<i64>(shown["entry_count"].clone()).unwrap()
     };
     let lengths: Vec<i64> = (0..20).map(|_| entries()).collect();
     assert!(lengths.iter().all(|length| *length < 10_000), "{lengths:?}");

@@ -509,8 +509,8 @@ fn nothing_is_allowed_under_load_while_a_slot_moves_key_by_key() {
         }
     });
     assert_eq!(pair.keys(&pair.to, &slot).len(), 30);
-    assert_eq!(pair.to.info_number("rl", "rl_overrides"), 20);
-    assert_eq!(pair.from.info_number("rl", "rl_overrides"), 0);
+    assert_eq!(pair.to.info_number("rl", "rl_keys_with_overrides"), 20);
+    assert_eq!(pair.from.info_number("rl", "rl_keys_with_overrides"), 0);
 }
 
 #[rstest]
@@ -543,9 +543,9 @@ fn nothing_is_allowed_under_load_while_a_slot_moves_whole() {
             assert_eq!(again, 0, "no window at all");
         }
         assert_eq!(pair.keys(&pair.to, &slot).len(), 30);
-        assert_eq!(pair.to.info_number("rl", "rl_overrides"), 20);
+        assert_eq!(pair.to.info_number("rl", "rl_keys_with_overrides"), 20);
         eventually("the old node forgets them", || {
-            pair.from.info_number("rl", "rl_overrides") == 0
+            pair.from.info_number("rl", "rl_keys_with_overrides") == 0
         });
     });
 }

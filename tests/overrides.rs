@@ -35,7 +35,7 @@ fn shown(con: &mut Connection, key: &str) -> Vec<Shown> {
     all.iter()
         .map(|fields| {
             let names: Vec<String> = fields.iter().step_by(2).map(text).collect();
-            assert_eq!(names, ["policy", "override", "expires_in_ms", "note"]);
+            assert_eq!(names, ["policy", "action", "expires_in_ms", "note"]);
             let left = redis::from_redis_value(fields[5].clone()).unwrap();
             (text(&fields[1]), text(&fields[3]), left, text(&fields[7]))
         })
@@ -69,14 +69,14 @@ fn an_override_is_set_shown_and_deleted(server: Server) {
         -1,
         "one has no end"
     );
-    assert_eq!(server.info_number("rl", "rl_overrides"), 1);
+    assert_eq!(server.info_number("rl", "rl_keys_with_overrides"), 1);
     assert_eq!(ask::<i64>(&mut con, "RL.OVERRIDE DEL k pro"), 1);
     assert_eq!(ask::<i64>(&mut con, "RL.OVERRIDE DEL k pro"), 0);
     let ttl: i64 = ask(&mut con, "PTTL rl:override:{k}");
     assert!((1_790_000..=1_800_000).contains(&ttl), "{ttl}");
     assert_eq!(ask::<i64>(&mut con, "RL.OVERRIDE DEL k free"), 1);
     assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
-    assert_eq!(server.info_number("rl", "rl_overrides"), 0);
+    assert_eq!(server.info_number("rl", "rl_keys_with_overrides"), 0);
 }
 
 #[rstest]
@@ -201,7 +201,7 @@ fn without_overrides_no_call_looks_for_one(server: Server) {
     assert_eq!(lookups(&server), before);
     assert_eq!(ask::<i64>(&mut con, "DEL rl:override:{key7}"), 1);
     eventually("it is freed", || {
-        server.info_number("rl", "rl_overrides") == 0
+        server.info_number("rl", "rl_keys_with_overrides") == 0
     });
     assert_eq!(spent(&mut con), 0);
     // However they come and go.
@@ -211,12 +211,12 @@ fn without_overrides_no_call_looks_for_one(server: Server) {
         1
     );
     assert_eq!(ask::<Six>(&mut con, "RL.CHECK b free").0, 0);
-    assert_eq!(server.info_number("rl", "rl_overrides"), 2);
+    assert_eq!(server.info_number("rl", "rl_keys_with_overrides"), 2);
     ok(&mut con, "DEBUG RELOAD");
-    assert_eq!(server.info_number("rl", "rl_overrides"), 2);
+    assert_eq!(server.info_number("rl", "rl_keys_with_overrides"), 2);
     ok(&mut con, "FLUSHALL");
     eventually("all are freed", || {
-        server.info_number("rl", "rl_overrides") == 0
+        server.info_number("rl", "rl_keys_with_overrides") == 0
     });
 }
 
@@ -504,6 +504,6 @@ fn overrides_migrate_with_their_slot_under_load() {
             (1_000_000, 1_000_000 - admitted, 1)
         );
     });
-    assert_eq!(from.info_number("rl", "rl_overrides"), 0);
-    assert_eq!(to.info_number("rl", "rl_overrides"), 1);
+    assert_eq!(from.info_number("rl", "rl_keys_with_overrides"), 0);
+    assert_eq!(to.info_number("rl", "rl_keys_with_overrides"), 1);
 }

@@ -1092,7 +1092,7 @@ fn policies_have_statistics(server: Server) {
             "key",
             "policy",
             "denied_by",
-            "index",
+            "limit_index",
             "cost",
             "limit",
             "shadow",

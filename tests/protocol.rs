@@ -98,7 +98,7 @@ fn what_a_key_holds_is_a_map_or_pairs(server: Server) {
             assert_eq!(pairs[0], (text("algorithm"), text(algorithm)));
             assert!(pairs.contains(&(text("used"), Value::Int(3))), "{pairs:?}");
             let (last, expiry) = pairs.last().unwrap();
-            assert_eq!(last, &text("expire_at_ms"));
+            assert_eq!(last, &text("expires_at_ms"));
             assert!(matches!(expiry, Value::Int(1..)), "{expiry:?}");
         }
         let shown = pairs(protocol, ask(&mut con, "RL.INSPECT h"));

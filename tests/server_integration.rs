@@ -354,7 +354,7 @@ fn object_and_memory_know_the_keys(server: Server) {
     }
     let entries = {
         let shown: HashMap<String, Value> = ask(&mut con, "RL.INSPECT exact");
-        from_redis_value::<i64>(shown["entries"].clone()).unwrap()
+        from_redis_value::<i64>(shown["entry_count"].clone()).unwrap()
     };
     let log = server.run::<i64>("MEMORY", &["USAGE", "exact"]) - log;
     let list = server.run::<i64>("MEMORY", &["USAGE", "lease"]) - list;

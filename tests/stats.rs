@@ -17,7 +17,13 @@ fn server() -> Server {
 type Hot = (String, i64, i64);
 type Map = HashMap<String, Value>;
 
-const KINDS: [&str; 5] = ["allowed", "denied", "shadow_denied", "forced", "refunded"];
+const KINDS: [&str; 5] = [
+    "allowed",
+    "denied",
+    "shadow_denied",
+    "forced",
+    "refunded_units",
+];
 
 fn stats(con: &mut Connection) -> HashMap<String, i64> {
     ask(con, "RL.STATS")
@@ -90,13 +96,13 @@ fn refunds_are_counted_for_the_server_only(server: Server) {
     let expected = [
         "allowed",
         "allowed_per_minute",
+        "counting_started_at_ms",
         "denied",
         "denied_per_minute",
         "forced",
         "forced_per_minute",
         "shadow_denied",
         "shadow_denied_per_minute",
-        "since_ms",
     ];
     assert_eq!(names, expected);
 }
@@ -225,7 +231,7 @@ fn the_last_minute_is_estimated_from_two_counters() {
     frozen.set(noon + 300_000_000);
     assert_eq!(per_minute(&mut con), [0; 5]);
     assert_eq!(totals(&mut con), [1, 61, 0, 0, 9]);
-    assert!(stats(&mut con)["since_ms"] <= (NOON_US / 1000) as i64 + 5);
+    assert!(stats(&mut con)["counting_started_at_ms"] <= (NOON_US / 1000) as i64 + 5);
 }
 
 #[rstest]
@@ -276,12 +282,12 @@ fn totals_survive_a_flush_and_reset_with_the_server(mut server: Server) {
     assert_eq!(totals(&mut con), [1, 2, 0, 0, 0]);
     assert_eq!(ask::<i64>(&mut con, "RL.AUDIT LEN"), 2);
     assert_eq!(ask::<Vec<Hot>>(&mut con, "RL.TOP"), [("k".into(), 3, 2)]);
-    let since = stats(&mut con)["since_ms"];
+    let since = stats(&mut con)["counting_started_at_ms"];
     server.shutdown("NOSAVE");
     server.start_again();
     let mut con = server.connect();
     assert_eq!(totals(&mut con), [0; 5]);
-    assert!(stats(&mut con)["since_ms"] > since);
+    assert!(stats(&mut con)["counting_started_at_ms"] > since);
     assert_eq!(ask::<i64>(&mut con, "RL.AUDIT LEN"), 0);
 }
 
@@ -469,12 +475,19 @@ fn an_audit_entry_shows_everything_that_led_to_the_denial(
         ("k".into(), "".into())
     );
     assert_eq!(text(entry, "denied_by"), by);
-    let numbers = ["id", "index", "cost", "limit", "retry_after_ms", "shadow"];
+    let numbers = [
+        "id",
+        "limit_index",
+        "cost",
+        "limit",
+        "retry_after_ms",
+        "shadow",
+    ];
     assert_eq!(
         numbers.map(|field| number(entry, field)),
-        [0, 0, 11, 10, reply.3, 0]
+        [0, -1, 11, 10, reply.3, 0]
     );
-    let since = number(entry, "time_ms") - (before.0 * 1000 + before.1 / 1000);
+    let since = number(entry, "occurred_at_ms") - (before.0 * 1000 + before.1 / 1000);
     assert!((-2..60_000).contains(&since), "{since}");
 
     let id: i64 = ask(&mut con, "CLIENT ID");

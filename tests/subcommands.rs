@@ -207,7 +207,7 @@ const SUBCOMMANDS: [(&str, &str, i64, bool, &[&str]); 9] = [
         "set",
         -5,
         true,
-        &["key", "policy", "action", "seconds", "note"],
+        &["key", "policy", "action", "duration", "note"],
     ),
     ("rl.override", "get", 3, false, &["key"]),
     ("rl.override", "del", 4, true, &["key", "policy"]),
@@ -283,7 +283,7 @@ fn help_lists_every_subcommand(server: Server) {
     let lines: Vec<String> = ask(&mut con, "RL.OVERRIDE help");
     assert_eq!(
         lines[1],
-        "SET key policy (limit [limit ...] | SCALE num den | BLOCK | ALLOW) [EX seconds] [NOTE note]"
+        "SET key policy (limit [limit ...] | SCALE num den | BLOCK | ALLOW) [EX duration] [NOTE note]"
     );
     // Also for users who may change nothing, and while a server loads or has lost its primary.
     if has_subcommands(&server) {

@@ -23,7 +23,7 @@ fn a_crash_report_contains_the_module(mut server: Server) {
     let log = server.log();
     let report = log.split("MODULES INFO OUTPUT").nth(1).unwrap_or_default();
     let version = format!("rl_version:{}", env!("CARGO_PKG_VERSION"));
-    for field in [&*version, "rl_policies:1", "rl_overrides:1"] {
+    for field in [&*version, "rl_policies:1", "rl_keys_with_overrides:1"] {
         assert!(report.contains(field), "{field} in {log}");
     }
     // What only the main thread may read is not in it.
@@ -34,7 +34,7 @@ fn a_crash_report_contains_the_module(mut server: Server) {
 #[rstest]
 fn overrides_that_are_freed_in_the_background_are_no_longer_counted(server: Server) {
     let mut con = server.connect();
-    let count = || server.info_number("rl", "rl_overrides");
+    let count = || server.info_number("rl", "rl_keys_with_overrides");
     for round in 0..20 {
         ask::<()>(&mut con, "RL.POLICY SET p SLIDE 5 1h");
         let mut pipe = redis::pipe();

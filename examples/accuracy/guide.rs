@@ -59,7 +59,7 @@ pub fn choosing_table() -> Table {
                 "to allow a burst of one size and a steady rate of another",
             ),
             _ => (
-                "1; the others are told to wait",
+                "1; the others wait their turn",
                 "capacity + rate admitted, 1 × rate released",
                 "to smooth what you send: a partner's API, email, a slow backend",
             ),

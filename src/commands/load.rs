@@ -8,12 +8,12 @@ use rl_core::{Error, Update, syntax};
 
 use crate::check::commit::{self, Loaded};
 use crate::error::CommandError;
-use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key};
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key, LOAD_COMMAND};
 
 pub(crate) struct Load;
 
 impl Command for Load {
-    const NAME: &'static CStr = c"RL.LOAD";
+    const NAME: &'static CStr = LOAD_COMMAND;
     const FLAGS: CommandFlags = CommandFlags::WRITE
         .union(CommandFlags::FAST)
         .union(CommandFlags::DANGEROUS);

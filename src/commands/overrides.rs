@@ -56,7 +56,7 @@ impl Container for OverrideCommand {
                             Argument::token(c"allow", c"ALLOW"),
                         ],
                     ),
-                    Argument::text_option(c"seconds", c"EX").optional(),
+                    Argument::text_option(c"duration", c"EX").optional(),
                     Argument::text_option(c"note", c"NOTE").optional(),
                 ],
             },
@@ -136,7 +136,7 @@ fn get(ctx: &Context, args: Args) -> Result<(), CommandError> {
         ctx.reply_map(4);
         ctx.reply_text(b"policy");
         ctx.reply_text(entry.policy.as_bytes());
-        ctx.reply_text(b"override");
+        ctx.reply_text(b"action");
         ctx.reply_text(entry.action.to_string().as_bytes());
         ctx.reply_text(b"expires_in_ms");
         ctx.reply_integer(entry.expires_in_ms(now_us).map_or(-1, |ms| ms as i64));

@@ -19,7 +19,7 @@ impl Command for Peek {
     const MAX_ARGS: usize = 3;
     const DOCS: Docs = Docs {
         summary: c"Shows what a call would reply, without making it.",
-        complexity: c"O(1)",
+        complexity: c"O(1); for LEASE and POLICY O(N) where N is the number of holders or limits",
         since: c"0.1.0",
         arguments: &[Argument::KEY, SPEC],
     };

@@ -33,7 +33,7 @@ impl Container for PolicyCommand {
     const NAME: &'static CStr = c"RL.POLICY";
     const KEYS: Keys = Keys::None;
     const DOCS: Docs = docs(
-        c"Sets, shows, lists, saves and loads policies: limits by name.",
+        c"Sets, shows, lists, deletes and loads policies, which are named sets of limits.",
         c"Depends on the subcommand",
         &[],
     );
@@ -101,7 +101,7 @@ impl Container for PolicyCommand {
             min_args: 3,
             max_args: 3,
             docs: docs(
-                c"Replaces all policies by those in a JSON text.",
+                c"Replaces all policies with those in a JSON text.",
                 c"O(N) where N is the number of policies",
                 &[Argument::text(c"json")],
             ),

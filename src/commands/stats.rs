@@ -1,4 +1,4 @@
-//! `RL.STATS [policy | HELP]`: what the limits decided, since the start and in the last minute.
+//! `RL.STATS [policy | HELP]`: what the limits decided, in total and in the last minute.
 
 use std::ffi::CStr;
 
@@ -29,7 +29,7 @@ impl Command for Stats {
     const MIN_ARGS: usize = 1;
     const MAX_ARGS: usize = 2;
     const DOCS: Docs = Docs {
-        summary: c"Shows how many calls were allowed, denied and forced, in total and per minute.",
+        summary: c"Shows how many checks were allowed, denied and forced, in total and per minute.",
         complexity: c"O(1)",
         since: c"0.1.0",
         arguments: &[Argument::text(c"policy").optional()],
@@ -59,7 +59,7 @@ fn reply(ctx: &Context, counters: &Counters, outcomes: &[Outcome], now_us: u64) 
         ctx.reply_integer(i64::try_from(value).unwrap_or(i64::MAX));
     };
     ctx.reply_map(1 + 2 * outcomes.len());
-    number("since_ms", counters.since_us() / 1000);
+    number("counting_started_at_ms", counters.since_us() / 1000);
     for &outcome in outcomes {
         number(outcome.name(), counters.total(outcome));
     }

@@ -22,7 +22,7 @@ impl Command for Top {
     const MAX_ARGS: usize = 5;
     const DOCS: Docs = Docs {
         summary:
-            c"Shows the keys that were checked, or denied, most often in the last two minutes.",
+            c"Shows the keys that were checked, or denied, most often in this minute and the one before.",
         complexity: c"O(N) where N is rl.top-size",
         since: c"0.1.0",
         arguments: &[

@@ -26,6 +26,11 @@ bitflags! {
     }
 }
 
+/// The command that replicas and the AOF receive: `RL.LOAD key expire-at-ms blob`.
+pub(crate) const LOAD_COMMAND: &CStr = c"RL.LOAD";
+/// Its arguments, for the server: a string of the server, a long long, a buffer and its length.
+pub(super) const LOAD_FORMAT: &CStr = c"slb";
+
 /// Valid while the server waits for the call that it was passed to.
 pub(crate) struct Context {
     pub(super) raw: *mut RedisModuleCtx,
@@ -133,13 +138,12 @@ impl Context {
 
     /// Sends `RL.LOAD key expire-at-ms blob` to replicas and the AOF, in place of the command.
     pub(crate) fn replicate_load(&self, name: Arg, expire_at_ms: i64, blob: &[u8]) {
-        // SAFETY: all pointers are valid during the call; the format's letters match the arguments:
-        // s a string of the server, l a long long, b a buffer and its length.
+        // SAFETY: all pointers are valid during the call; the arguments are those of the format.
         unsafe {
             api!(RedisModule_Replicate)(
                 self.raw,
-                c"RL.LOAD".as_ptr(),
-                c"slb".as_ptr(),
+                LOAD_COMMAND.as_ptr(),
+                LOAD_FORMAT.as_ptr(),
                 name.raw,
                 expire_at_ms,
                 blob.as_ptr(),

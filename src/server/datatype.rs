@@ -11,6 +11,7 @@ use rl_core::policy::Overrides;
 use rl_core::{Algorithm, Blob, ENCODING_VERSION, Error, State, check_version};
 
 use super::boxed_value::Boxed;
+use super::context::{LOAD_COMMAND, LOAD_FORMAT};
 use super::defrag::Mover;
 use super::io::{Digest, Io, log_refusal};
 use super::packed_state::PackedState;
@@ -213,13 +214,13 @@ unsafe extern "C" fn aof_rewrite<V: Value>(
     const NO_EXPIRY: i64 = 0;
     catch_panic((), || {
         // SAFETY: the server passes a value of this type, which stays its own. All pointers are valid during the
-        // call; the format matches the arguments: s a string of the server, l a long long, b a buffer and its length.
+        // call; the arguments are those of the format.
         unsafe {
             if let Some(blob) = V::from_raw(value).blob() {
                 api!(RedisModule_EmitAOF)(
                     io,
-                    c"RL.LOAD".as_ptr(),
-                    c"slb".as_ptr(),
+                    LOAD_COMMAND.as_ptr(),
+                    LOAD_FORMAT.as_ptr(),
                     key,
                     NO_EXPIRY,
                     blob.as_ptr(),

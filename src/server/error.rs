@@ -30,13 +30,9 @@ impl CommandError {
     pub(super) fn reply(&self, ctx: &Context) {
         match self {
             Self::WrongArity => ctx.reply_wrong_arity(),
-            Self::WrongAlgorithm { stored, requested } => ctx.reply_error(&[
-                "WRONGTYPE the key holds a ",
-                stored.name(),
-                " limit and the call is for ",
-                requested.name(),
-                ": use another key, or DEL this one",
-            ]),
+            Self::WrongAlgorithm { stored, requested } => {
+                ctx.reply_error(&wrong_algorithm("", *stored, *requested));
+            }
             Self::Text(text) => ctx.reply_error(&[text]),
             Self::Line(line) => ctx.reply_error_line(line),
             Self::Core(error) => ctx.reply_error(&[error.message()]),
@@ -48,13 +44,25 @@ impl CommandError {
     pub(crate) fn with_key(self, key: &[u8]) -> Self {
         let key = key.escape_ascii();
         match self {
-            Self::WrongAlgorithm { stored, requested } => Self::Line(format!(
-                "WRONGTYPE the key '{key}' holds a {} limit and the call is for {}: use another key, or DEL this one",
-                stored.name(),
-                requested.name(),
-            )),
+            Self::WrongAlgorithm { stored, requested } => {
+                let key = format!(" '{key}'");
+                Self::Line(wrong_algorithm(&key, stored, requested).concat())
+            }
             Self::Core(Error::WrongType) => Self::Line(format!("{}: '{key}'", Error::WrongType)),
             other => other,
         }
     }
+}
+
+/// The parts of the error line; `key` is empty, or a space and the key.
+fn wrong_algorithm(key: &str, stored: Algorithm, requested: Algorithm) -> [&str; 7] {
+    [
+        "WRONGTYPE the key",
+        key,
+        " holds a ",
+        stored.name(),
+        " limit and the call is for ",
+        requested.name(),
+        ": use another key, or DEL this one",
+    ]
 }

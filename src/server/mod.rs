@@ -32,7 +32,7 @@ pub(crate) use command::{
     register_container,
 };
 pub(crate) use config::{ConfigAccess, NumberSetting, Settings, register_settings};
-pub(crate) use context::Context;
+pub(crate) use context::{Context, LOAD_COMMAND};
 pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
 pub(crate) use entry_point::{entry_point, on_load};

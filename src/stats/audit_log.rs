@@ -17,6 +17,9 @@ pub(crate) struct AuditLog {
     next_id: u64,
 }
 
+/// The index of anything that is not a limit of a policy.
+const NO_INDEX: i64 = -1;
+
 /// One denial.
 #[derive(Default)]
 pub(crate) struct Entry {
@@ -140,7 +143,7 @@ impl Entry {
             DeniedBy::Block => None,
         };
         self.policy.clear();
-        (self.index, self.fixed_cost) = (0, false);
+        (self.index, self.fixed_cost) = (NO_INDEX, false);
         if let Some(policy) = observation.policy {
             self.policy.extend_from_slice(policy.name);
             (self.index, self.fixed_cost) = (policy.index, policy.fixed_cost);
@@ -157,11 +160,14 @@ impl Entry {
         let client = ctx.describe_client(self.client);
         let by = self.denied_by();
         each("id", FieldValue::Number(self.id as i64));
-        each("time_ms", FieldValue::Number((self.time_us / 1000) as i64));
+        each(
+            "occurred_at_ms",
+            FieldValue::Number((self.time_us / 1000) as i64),
+        );
         each("key", FieldValue::Text(&self.key));
         each("policy", FieldValue::Text(&self.policy));
         each("denied_by", FieldValue::Text(by.as_bytes()));
-        each("index", FieldValue::Number(self.index));
+        each("limit_index", FieldValue::Number(self.index));
         each("cost", FieldValue::Number(self.cost as i64));
         each("limit", FieldValue::Number(self.limit_value as i64));
         each("retry_after_ms", FieldValue::Number(self.retry_after_ms));

@@ -12,7 +12,7 @@ use crate::server::{Info, Running, keys_with_overrides};
 pub(crate) fn write_atomics(info: &Info) {
     info.text(c"version", crate::VERSION);
     info.number(c"policies", registry::count() as u64);
-    info.number(c"overrides", keys_with_overrides() as u64);
+    info.number(c"keys_with_overrides", keys_with_overrides() as u64);
     info.number(c"policy_state_resets", policy_state_resets());
     // Whether changes are sent as states now, because a replica or the AOF may receive them.
     info.number(c"replicating", u64::from(replication::has_receivers()));
@@ -29,7 +29,7 @@ pub(crate) fn write_counters(info: &Info, proof: &Running) {
             (c"denied", Outcome::Denied),
             (c"shadow_denied", Outcome::ShadowDenied),
             (c"forced", Outcome::Forced),
-            (c"refunded", Outcome::Refunded),
+            (c"refunded_units", Outcome::RefundedUnits),
         ] {
             info.number(field, stats.counters.total(outcome));
         }

@@ -241,7 +241,7 @@ pub(crate) fn record_refund(ctx: &Context, units: u64) {
     if units > 0 {
         let now_us = ctx.now_us();
         with(ctx, |stats| {
-            stats.counters.add(Outcome::Refunded, units, now_us)
+            stats.counters.add(Outcome::RefundedUnits, units, now_us)
         });
     }
 }

@@ -211,17 +211,17 @@ pub mod tests {
 
     pub fn stats(allowed: u64, denied: u64) -> Stats {
         let value = reply(&[
-            ("since_ms", 1),
+            ("counting_started_at_ms", 1),
             ("allowed", allowed),
             ("denied", denied),
             ("shadow_denied", 2),
             ("forced", 1),
-            ("refunded", 9),
+            ("refunded_units", 9),
             ("allowed_per_minute", 60),
             ("denied_per_minute", 20),
             ("shadow_denied_per_minute", 0),
             ("forced_per_minute", 0),
-            ("refunded_per_minute", 0),
+            ("refunded_units_per_minute", 0),
         ]);
         Stats::from_redis_value(value).unwrap()
     }

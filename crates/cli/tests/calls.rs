@@ -27,7 +27,7 @@ fn a_check_replies_in_text_and_by_exit_code() {
         .exits(0)
         .json();
     assert_eq!(
-        (&peek["allowed"], &peek["remaining"], &peek["index"]),
+        (&peek["allowed"], &peek["remaining"], &peek["limit_index"]),
         (&json!(true), &json!(0), &json!(0))
     );
     assert_eq!(
@@ -99,7 +99,7 @@ fn overrides_are_set_shown_and_deleted() {
     );
     let denied = rl(&url, &["check", "user:42", "free", "--json"]).exits(1);
     assert_eq!(
-        (&denied.json()["index"], &denied.json()["decided_by"]),
+        (&denied.json()["limit_index"], &denied.json()["decided_by"]),
         (&json!(null), &json!("BLOCK"))
     );
     let get = rl(&url, &["override", "get", "user:42", "--json"])
@@ -108,7 +108,7 @@ fn overrides_are_set_shown_and_deleted() {
     assert_eq!(
         get,
         json!({"key": "user:42", "overrides": [
-            {"policy": "free", "override": "BLOCK", "expires_in_ms": null, "note": ""}
+            {"policy": "free", "action": "BLOCK", "expires_in_ms": null, "note": ""}
         ]})
     );
     rl(
@@ -209,7 +209,7 @@ fn a_cluster_is_used_as_a_whole() {
     );
     assert_eq!(stats["policies"][0]["policy"], "free");
     assert_eq!(stats["policies"][0]["total"]["denied"], json!(12));
-    assert_eq!(stats["policies"][0]["total"]["refunded"], json!(null));
+    assert_eq!(stats["policies"][0]["total"]["refunded_units"], json!(null));
     assert_eq!(stats["nodes"].as_array().unwrap().len(), 3);
     assert!(stats["nodes"][0]["node"].is_string(), "{stats}");
     let one = rl(&cluster.url(), &["stats", "free"]).exits(0);
@@ -228,7 +228,7 @@ fn a_cluster_is_used_as_a_whole() {
     assert!(
         audit
             .windows(2)
-            .all(|two| two[0]["time_ms"].as_u64() >= two[1]["time_ms"].as_u64())
+            .all(|two| two[0]["occurred_at_ms"].as_u64() >= two[1]["occurred_at_ms"].as_u64())
     );
     let audit = rl(&cluster.url(), &["audit", "--key", "user:7"]).exits(0);
     assert_eq!(audit.out.lines().count(), 2, "{}", audit.out);

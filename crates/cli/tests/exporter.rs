@@ -167,7 +167,7 @@ fn prometheus_sees_what_the_servers_count() {
         assert!(
             all["denied"] > 0.0
                 && all["forced"] > 0.0
-                && all["refunded"] > 0.0
+                && all["refunded_units"] > 0.0
                 && all["shadow_denied"] > 0.0,
             "{all:?}"
         );
@@ -187,20 +187,20 @@ fn prometheus_sees_what_the_servers_count() {
         }
         for (metric, value) in [
             ("rl_shadow_denied_total", all["shadow_denied"]),
-            ("rl_refunded_units_total", all["refunded"]),
+            ("rl_refunded_units_total", all["refunded_units"]),
             ("rl_policies", 2.0),
             (
-                "rl_overrides",
-                node.info_number("rl", "rl_overrides") as f64,
+                "rl_keys_with_overrides",
+                node.info_number("rl", "rl_keys_with_overrides") as f64,
             ),
             ("rl_audit_entries", node.run::<f64>("RL.AUDIT", &["LEN"])),
-            ("rl_replicas", 0.0),
+            ("rl_server_replicas", 0.0),
         ] {
             let query = format!("{metric}{{node=\"{label}\"}}");
             assert_eq!(prometheus.value(&query), Some(value), "{query}");
         }
     }
-    assert_eq!(prometheus.value("sum(rl_overrides)"), Some(30.0));
+    assert_eq!(prometheus.value("sum(rl_keys_with_overrides)"), Some(30.0));
     assert_eq!(
         prometheus.value("count(count by (value) (count_values(\"value\", rl_policies_hash)))"),
         Some(1.0)

@@ -180,9 +180,20 @@ fn policies_and_overrides() {
     assert_eq!(con.rl_policy_get("llm").unwrap(), Some(policy));
 
     let decision = con.rl_check("k", "llm", 80_000).unwrap();
-    assert_eq!(decision.decided_by, DecidedBy::Limit(0));
+    assert_eq!(decision.decided_by, DecidedBy::PolicyLimit(0));
     let peeked = con.rl_check_with("k", "llm", 20_000, CallOptions::PEEK);
-    assert_eq!(peeked.unwrap().denied_by(), Some(DecidedBy::Limit(1)));
+    assert_eq!(peeked.unwrap().denied_by(), Some(DecidedBy::PolicyLimit(1)));
+    // Their replies have no index: only the policy as a whole is known to have decided.
+    let llm = Limit::policy("llm");
+    let peeked = con.rl_peek("k", &llm, 20_000).unwrap();
+    assert_eq!(peeked.denied_by(), Some(DecidedBy::Limit(0)));
+    assert_eq!(peeked.limit, 90_000, "the second limit of the policy");
+    let multi = con.rl_multi(&[("{k}", Limit::slide(9, HOUR), 1), ("k", llm, 20_000)]);
+    let denied_by = |n: usize| multi.as_ref().unwrap().decisions[n].denied_by();
+    assert_eq!(
+        (denied_by(0), denied_by(1)),
+        (None, Some(DecidedBy::Limit(1)))
+    );
 
     let action = OverrideAction::Limits(vec![PolicyRule::new(Limit::slide(7, HOUR))]);
     let new = NewOverride::new(action.clone())
@@ -215,7 +226,10 @@ fn observability() {
     con.rl_refund("k", 1).unwrap();
     let node = con.rl_stats().unwrap();
     assert_eq!((node.total.allowed, node.total.denied), (2, 1));
-    assert_eq!((node.total.checks(), node.total.refunded), (3, Some(1)));
+    assert_eq!(
+        (node.total.checks(), node.total.refunded_units),
+        (3, Some(1))
+    );
     let policy = con.rl_policy_stats("free").unwrap();
     assert_eq!(policy.total.denied, 1);
 
@@ -226,7 +240,10 @@ fn observability() {
     assert_eq!(con.rl_audit_len().unwrap(), 1);
     let denial = &con.rl_audit_get(10).unwrap()[0];
     assert_eq!((&*denial.key, &*denial.policy), ("k", "free"));
-    assert_eq!((&*denial.denied_by, denial.index), ("SLIDE 2 1h", Some(0)));
+    assert_eq!(
+        (&*denial.denied_by, denial.limit_index),
+        ("SLIDE 2 1h", Some(0))
+    );
     con.rl_audit_reset().unwrap();
     assert_eq!(con.rl_audit_len().unwrap(), 0);
 

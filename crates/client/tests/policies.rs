@@ -28,11 +28,11 @@ async fn a_policy_is_checked_by_name_and_a_change_holds_at_the_next_call() {
         assert!(decision.allowed);
         assert_eq!(
             (decision.remaining, decision.decided_by),
-            (left, DecidedBy::Limit(0))
+            (left, DecidedBy::PolicyLimit(0))
         );
     }
     let denied = check().await;
-    assert_eq!(denied.denied_by(), Some(DecidedBy::Limit(0)));
+    assert_eq!(denied.denied_by(), Some(DecidedBy::PolicyLimit(0)));
     assert!(denied.retry_after.unwrap() > Duration::from_secs(60));
 
     set(&server, "pro", "SLIDE 50 1h SLIDE 4 1d");
@@ -44,7 +44,7 @@ async fn a_policy_is_checked_by_name_and_a_change_holds_at_the_next_call() {
     assert_eq!(raised.source, Source::Server);
     assert_eq!(
         check().await.denied_by(),
-        Some(DecidedBy::Limit(1)),
+        Some(DecidedBy::PolicyLimit(1)),
         "which limit of the policy"
     );
 }
@@ -125,10 +125,10 @@ fn typed_commands_cover_policies() {
     assert!(decision.allowed);
     assert_eq!(
         (decision.limit, decision.decided_by),
-        (60, DecidedBy::Limit(0))
+        (60, DecidedBy::PolicyLimit(0))
     );
     let denied = con.rl_check("u1", "pro", 700).unwrap();
-    assert_eq!(denied.denied_by(), Some(DecidedBy::Limit(1)));
+    assert_eq!(denied.denied_by(), Some(DecidedBy::PolicyLimit(1)));
     assert!(
         con.rl_check_with("u1", "pro", 700, CallOptions::FORCE)
             .unwrap()

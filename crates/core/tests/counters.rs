@@ -21,7 +21,13 @@ fn kinds_are_counted_apart() {
     assert_eq!(tally.since_us(), NOON);
     assert_eq!(
         Outcome::ALL.map(Outcome::name),
-        ["allowed", "denied", "shadow_denied", "forced", "refunded"]
+        [
+            "allowed",
+            "denied",
+            "shadow_denied",
+            "forced",
+            "refunded_units"
+        ]
     );
 }
 
@@ -83,10 +89,10 @@ fn a_clock_that_steps_back_loses_no_count() {
 #[test]
 fn totals_end_at_the_largest_number() {
     let tally = Counters::new(u64::MAX);
-    tally.add(Outcome::Refunded, u64::MAX, u64::MAX);
-    tally.add(Outcome::Refunded, 1, u64::MAX);
-    assert_eq!(tally.total(Outcome::Refunded), u64::MAX);
-    assert_eq!(tally.per_minute(Outcome::Refunded, u64::MAX), u64::MAX);
+    tally.add(Outcome::RefundedUnits, u64::MAX, u64::MAX);
+    tally.add(Outcome::RefundedUnits, 1, u64::MAX);
+    assert_eq!(tally.total(Outcome::RefundedUnits), u64::MAX);
+    assert_eq!(tally.per_minute(Outcome::RefundedUnits, u64::MAX), u64::MAX);
 }
 
 proptest! {

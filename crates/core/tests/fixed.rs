@@ -143,7 +143,7 @@ fn times_are_shown_in_milliseconds() {
     let fields = fields.into_iter().map(|field| (field.name, field.value));
     let expected = [
         ("window_ms", 60_000),
-        ("window_start_ms", MIDNIGHT / MS),
+        ("window_started_at_ms", MIDNIGHT / MS),
         ("count", 2),
         ("used", 0),
     ];

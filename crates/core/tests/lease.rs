@@ -288,7 +288,7 @@ fn inspect_shows_who_holds_what_and_for_how_long() {
             .clone()
     };
     assert_eq!(value("used"), FieldValue::Number(3));
-    assert_eq!(value("holders"), FieldValue::Number(2));
+    assert_eq!(value("holder_count"), FieldValue::Number(2));
     let held = vec![(b"soon"[..].into(), 2, 1000), (b"late"[..].into(), 1, 2000)];
     assert_eq!(value("leases"), FieldValue::Leases(held));
 }

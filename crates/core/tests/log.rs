@@ -81,7 +81,7 @@ fn an_entry_takes_about_3_bytes_at_1000_calls_a_minute() {
     assert!(bytes < 4.0, "{bytes} bytes");
     let blob = state.blob().len() as f64 / 60_000.0;
     assert!(blob < 3.2, "{blob} bytes");
-    assert_eq!(field(&state, "entries", NOW), 60_000);
+    assert_eq!(field(&state, "entry_count", NOW), 60_000);
     assert_eq!(field(&state, "log_bytes", NOW), state.heap_bytes() as u64);
     // Read back, it takes no more.
     let copy = State::decode_blob(&state.blob()).unwrap();
@@ -106,7 +106,7 @@ fn units_of_one_moment_are_one_entry() {
         key.call(&limit, NOW + call / 5000, 1);
     }
     let state = key.0.as_ref().unwrap();
-    assert_eq!(field(state, "entries", NOW), 2);
+    assert_eq!(field(state, "entry_count", NOW), 2);
     assert_eq!(field(state, "used", NOW + 1), 10_000);
     assert!(state.blob().len() < 40);
     assert_eq!(key.remaining(&limit, NOW + SECOND), MAX_EXACT_LIMIT - 5000);
@@ -117,7 +117,7 @@ fn a_busy_log_forgets_as_fast_as_it_grows() {
     let (limit, mut key) = (exact(MAX_EXACT_LIMIT, 1000), Key::default());
     for call in 0..50_000 {
         key.call(&limit, NOW + call * MS, 1);
-        let entries = field(key.0.as_ref().unwrap(), "entries", NOW);
+        let entries = field(key.0.as_ref().unwrap(), "entry_count", NOW);
         // 1000 are in use; a chunk at most waits for its last entry.
         let in_use = (call + 1).min(1000);
         assert!((in_use..1300).contains(&entries), "{entries}");
@@ -263,7 +263,7 @@ fn a_refund_leaves_no_empty_chunk() {
         let left = left.0.unwrap();
         assert_eq!(left.allocations(), pieces, "{units} units");
         assert_eq!(field(&left, "used", now), 2 * 493 + 7 - units);
-        assert_eq!(field(&left, "entries", now), 2 * 493 + 7 - units);
+        assert_eq!(field(&left, "entry_count", now), 2 * 493 + 7 - units);
         assert_eq!(
             State::decode_blob(&left.blob()).as_ref(),
             Ok(&left),
@@ -300,7 +300,7 @@ fn a_million_entries_are_as_many_as_are_kept() {
     let (state, now) = (key.0.as_ref().unwrap(), NOW + 1_002_000);
     // Nothing forced is lost, only its moment is made later.
     assert_eq!(field(state, "used", now), 1_002_000);
-    let entries = field(state, "entries", now);
+    let entries = field(state, "entry_count", now);
     assert!((1_000_000..1_001_000).contains(&entries), "{entries}");
     assert!(state.heap_bytes() < 3_000_000);
     assert!(State::decode_blob(&state.blob()).is_ok());
@@ -338,7 +338,7 @@ fn refunds_reach_back_over_chunks() {
         state.blob()
     );
     // The first are left, not the last: of 1, 2, 1, 2 … the first 1000 units are 667 entries.
-    assert_eq!(field(state, "entries", NOW), 667);
+    assert_eq!(field(state, "entry_count", NOW), 667);
     assert_eq!(
         key.remaining(&limit, NOW + MINUTE + 665),
         MAX_EXACT_LIMIT - 1

@@ -448,7 +448,7 @@ fn a_limit_with_nothing_to_give_back_stays_as_it_is() {
     assert_eq!(back.units, 1);
     let next = back.update.unwrap().blob();
     advance(&mut state, Update::decode_blob(&next).unwrap());
-    let current = [0, 1].map(|place| member_field(state.as_ref().unwrap(), place, "current"));
+    let current = [0, 1].map(|place| member_field(state.as_ref().unwrap(), place, "current_count"));
     assert_eq!(current, [3, 2]);
 }
 
@@ -603,7 +603,7 @@ fn member_field(state: &State, place: usize, name: &str) -> u64 {
 fn which_limits_fix_their_cost_is_shown() {
     let text = "SLIDE 9 1m SLIDE 9 1h COST 2 FIXED 9 1h BUCKET 9 1 1h COST 1";
     let state = used(text, 3);
-    let fixed = [0, 1, 2, 3].map(|place| member_field(&state, place, "fixed_cost"));
+    let fixed = [0, 1, 2, 3].map(|place| member_field(&state, place, "has_fixed_cost"));
     assert_eq!(fixed, [0, 1, 0, 1]);
     let used = [0, 1, 2, 3].map(|place| member_field(&state, place, "used"));
     assert_eq!(used, [3, 2, 3, 1]);

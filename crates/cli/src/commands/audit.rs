@@ -24,7 +24,7 @@ pub fn run(access: &Access, count: usize, key: Option<&str>, json: bool) -> Resu
     let mut denials: Vec<Denial> = denials
         .filter(|denial| key.is_none_or(|key| denial.key == key))
         .collect();
-    denials.sort_by_key(|denial| std::cmp::Reverse(denial.time_ms));
+    denials.sort_by_key(|denial| std::cmp::Reverse(denial.occurred_at_ms));
     denials.truncate(count);
     if json {
         output::print_json(&json!({ "denials": denials, "failed_nodes": failed }))?;
@@ -53,7 +53,7 @@ fn row(denial: &Denial) -> Vec<String> {
         false => denial.denied_by.clone(),
     };
     vec![
-        output::time(denial.time_ms),
+        output::time(denial.occurred_at_ms),
         shown(&denial.key),
         denial.policy.clone(),
         by,

@@ -37,7 +37,7 @@ pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
             "remaining": decision.remaining,
             "retry_after_ms": decision.retry_after.map(|wait| wait.as_millis() as u64),
             "reset_after_ms": decision.reset_after.as_millis() as u64,
-            "index": decision.decided_by.index(),
+            "limit_index": decision.decided_by.index(),
             "decided_by": limit,
         }))?;
     } else {
@@ -60,7 +60,7 @@ fn deciding_limit(
 ) -> Option<String> {
     let overrides = node.query(&commands::override_get(key)).ok()?;
     let own = overrides.into_iter().find(|own| own.policy == policy);
-    let DecidedBy::Limit(index) = decision.decided_by else {
+    let DecidedBy::PolicyLimit(index) = decision.decided_by else {
         return own.map(|own| own.action);
     };
     let action = own.and_then(|own| own.action.parse().ok());
@@ -91,7 +91,7 @@ fn describe(decision: &Decision, outcome: &str, limit: Option<&str>) -> String {
         Some(ms) => format!("retry in {} ({ms} ms)", wait(ms)),
         None => "it can never be allowed".to_owned(),
     };
-    let DecidedBy::Limit(index) = decision.decided_by else {
+    let DecidedBy::PolicyLimit(index) = decision.decided_by else {
         let action = limit.map_or(String::new(), |action| format!(" ({action})"));
         return match decision.allowed {
             true => format!("{outcome} by an override{action}\n"),

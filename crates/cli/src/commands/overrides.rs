@@ -82,7 +82,7 @@ fn show(access: &Access, key: &str, json: bool) -> Result<usize, Failure> {
         output::print("none\n")?;
     } else {
         let rows: Vec<_> = all.iter().map(row).collect();
-        output::print(&table(&["policy", "override", "expires in", "note"], &rows))?;
+        output::print(&table(&["policy", "action", "expires in", "note"], &rows))?;
     }
     Ok(all.len())
 }

@@ -68,12 +68,12 @@ fn node_table(nodes: &[NodeStats], sum: &str, total: &Stats) -> String {
     if rows.len() > 1 {
         rows.push(row(sum, total));
     }
-    table(&titles("node", total.total.refunded.is_some()), &rows)
+    table(&titles("node", total.total.refunded_units.is_some()), &rows)
 }
 
 fn titles(first: &'static str, with_refunds: bool) -> Vec<&'static str> {
     let mut titles = vec![first, ">allowed", ">denied", ">shadow", ">forced"];
-    titles.extend(with_refunds.then_some(">refunded"));
+    titles.extend(with_refunds.then_some(">refunded units"));
     titles.extend([">allowed/min", ">denied/min", ">since"]);
     titles
 }
@@ -88,11 +88,11 @@ fn row(name: &str, stats: &Stats) -> Vec<String> {
     ];
     let mut row = vec![name.to_owned()];
     row.extend(counts.map(|count| count.to_string()));
-    row.extend(total.refunded.map(|units| units.to_string()));
+    row.extend(total.refunded_units.map(|units| units.to_string()));
     row.extend([minute.allowed, minute.denied].map(|count| count.to_string()));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ms = now.map_or(0, |now| now.as_millis() as u64);
-    row.push(match stats.since_ms {
+    row.push(match stats.counting_started_at_ms {
         0 => String::new(),
         since => format!("{} ago", duration(now_ms.saturating_sub(since))),
     });

@@ -33,10 +33,12 @@ pub struct Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DecidedBy {
-    /// One of the limits, by its index from 0: an index into the limits of the call or, if a single policy was checked,
-    /// into the limits of that policy.
+    /// One of the limits in the call, by its index from 0. A policy counts as one limit: RL.PEEK and RL.MULTI do not
+    /// report which of its limits decided, or whether an override did.
     Limit(usize),
-    /// An override of the policy: BLOCK or ALLOW.
+    /// One of the limits of the policy that the call checked by itself, by its index from 0.
+    PolicyLimit(usize),
+    /// An override of that policy: BLOCK or ALLOW.
     Override,
 }
 
@@ -45,7 +47,7 @@ impl DecidedBy {
     #[must_use]
     pub const fn index(self) -> Option<usize> {
         match self {
-            Self::Limit(index) => Some(index),
+            Self::Limit(index) | Self::PolicyLimit(index) => Some(index),
             Self::Override => None,
         }
     }
@@ -122,7 +124,7 @@ impl Decision {
     }
 }
 
-/// Five integers, and for RL.CHECK the index of the limit that decided: −1 for an override.
+/// Five integers, and for RL.CHECK the index of the policy's limit that decided: −1 for an override.
 impl FromRedisValue for Decision {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let integers = Vec::<i64>::from_redis_value(value)?;
@@ -140,7 +142,7 @@ impl FromRedisValue for Decision {
         let decision = Self::from_integers([allowed, limit, remaining, retry_ms, reset_ms]);
         let decided_by = match *index {
             [] => DecidedBy::Limit(0),
-            [index] => usize::try_from(index).map_or(DecidedBy::Override, DecidedBy::Limit),
+            [index] => usize::try_from(index).map_or(DecidedBy::Override, DecidedBy::PolicyLimit),
             _ => return Err(wrong_length(&integers)),
         };
         Ok(Self {
@@ -266,7 +268,10 @@ mod tests {
         };
         let decided_by = |integers: &[i64]| read(integers).map(|decision| decision.decided_by);
         assert_eq!(decided_by(&[1, 9, 8, 0, 5]), Ok(DecidedBy::Limit(0)));
-        assert_eq!(decided_by(&[0, 9, 0, 7, 5, 2]), Ok(DecidedBy::Limit(2)));
+        assert_eq!(
+            decided_by(&[0, 9, 0, 7, 5, 2]),
+            Ok(DecidedBy::PolicyLimit(2))
+        );
         assert_eq!(decided_by(&[0, 0, 0, -1, 0, -1]), Ok(DecidedBy::Override));
         for wrong in [&[1, 9, 8, 0][..], &[1, 9, 8, 0, 5, 0, 0]] {
             let error = read(wrong).map_err(|error| error.to_string());

@@ -12,8 +12,8 @@ pub struct Inspection {
     pub algorithm: String,
     /// The other fields, in the server's order.
     pub fields: Vec<(String, FieldValue)>,
-    /// When the key expires, in Unix milliseconds.
-    pub expire_at_ms: i64,
+    /// When the key expires, in Unix milliseconds; `None` if it does not.
+    pub expires_at_ms: Option<u64>,
 }
 
 /// The value of a field.
@@ -33,11 +33,11 @@ pub enum FieldValue {
 impl FromRedisValue for Inspection {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         let mut fields = Vec::new();
-        let (mut algorithm, mut expire_at_ms) = (None, None);
+        let (mut algorithm, mut expires_at_ms) = (None, None);
         for (name, value) in Fields::read(value)?.into_iter() {
             match &*name {
                 "algorithm" => algorithm = Some(text(value)?),
-                "expire_at_ms" => expire_at_ms = Some(i64::from_redis_value(value)?),
+                "expires_at_ms" => expires_at_ms = Some(i64::from_redis_value(value)?),
                 _ => fields.push((name, FieldValue::from_redis_value(value)?)),
             }
         }
@@ -45,7 +45,8 @@ impl FromRedisValue for Inspection {
         Ok(Self {
             algorithm: algorithm.ok_or_else(|| missing("algorithm"))?,
             fields,
-            expire_at_ms: expire_at_ms.ok_or_else(|| missing("expire_at_ms"))?,
+            expires_at_ms: u64::try_from(expires_at_ms.ok_or_else(|| missing("expires_at_ms"))?)
+                .ok(),
         })
     }
 }

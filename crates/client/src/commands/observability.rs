@@ -10,10 +10,10 @@ use super::fields::{Fields, text};
 #[non_exhaustive]
 pub struct Stats {
     /// Since when the totals are counted, in Unix milliseconds.
-    pub since_ms: u64,
+    pub counting_started_at_ms: u64,
     /// Totals since then.
     pub total: Counts,
-    /// Counts of the last minute.
+    /// Counts of the last 60 seconds, estimated.
     pub per_minute: Counts,
 }
 
@@ -22,26 +22,27 @@ pub struct Stats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Counts {
-    /// Allowed calls.
+    /// Checks that were allowed.
     pub allowed: u64,
-    /// Denied calls.
+    /// Checks that were denied.
     pub denied: u64,
-    /// Allowed calls that a SHADOW limit would have denied.
+    /// Checks that a SHADOW limit would have denied; they are counted as allowed too.
     pub shadow_denied: u64,
-    /// Calls with FORCE.
+    /// Checks that FORCE let exceed the limit.
     pub forced: u64,
     /// Units refunded; counted for a node, not for a policy.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub refunded: Option<u64>,
+    pub refunded_units: Option<u64>,
 }
 
 impl Stats {
     /// Adds the counts of another node. The sum starts when the first of them did.
     pub fn add(&mut self, other: &Self) {
-        self.since_ms = match (self.since_ms, other.since_ms) {
-            (0, since) | (since, 0) => since,
-            (one, another) => one.min(another),
-        };
+        self.counting_started_at_ms =
+            match (self.counting_started_at_ms, other.counting_started_at_ms) {
+                (0, since) | (since, 0) => since,
+                (one, another) => one.min(another),
+            };
         self.total.add(&other.total);
         self.per_minute.add(&other.per_minute);
     }
@@ -62,8 +63,8 @@ impl Counts {
         self.denied = self.denied.saturating_add(other.denied);
         self.shadow_denied = self.shadow_denied.saturating_add(other.shadow_denied);
         self.forced = self.forced.saturating_add(other.forced);
-        self.refunded = match (self.refunded, other.refunded) {
-            (None, refunded) | (refunded, None) => refunded,
+        self.refunded_units = match (self.refunded_units, other.refunded_units) {
+            (None, units) | (units, None) => units,
             (Some(one), Some(another)) => Some(one.saturating_add(another)),
         };
     }
@@ -76,7 +77,7 @@ impl Counts {
             denied: self.denied.checked_sub(before.denied)?,
             shadow_denied: self.shadow_denied.checked_sub(before.shadow_denied)?,
             forced: self.forced.checked_sub(before.forced)?,
-            refunded: match (self.refunded, before.refunded) {
+            refunded_units: match (self.refunded_units, before.refunded_units) {
                 (Some(now), Some(then)) => Some(now.checked_sub(then)?),
                 _ => None,
             },
@@ -94,13 +95,13 @@ impl FromRedisValue for Stats {
                 denied: fields.take(&name("denied"))?,
                 shadow_denied: fields.take(&name("shadow_denied"))?,
                 forced: fields.take(&name("forced"))?,
-                refunded: fields.take_optional(&name("refunded"))?,
+                refunded_units: fields.take_optional(&name("refunded_units"))?,
             })
         };
         Ok(Self {
             total: counts("")?,
             per_minute: counts("_per_minute")?,
-            since_ms: fields.take("since_ms")?,
+            counting_started_at_ms: fields.take("counting_started_at_ms")?,
         })
     }
 }
@@ -132,9 +133,9 @@ impl ToRedisArgs for TopBy {
 pub struct HotKey {
     /// The key; bytes that are not UTF-8 are escaped.
     pub key: String,
-    /// Checks in the last two minutes.
+    /// Checks in the current minute of the clock and the one before.
     pub checks: u64,
-    /// Denied checks in the last two minutes.
+    /// Denied checks in the same time.
     pub denials: u64,
 }
 
@@ -156,16 +157,16 @@ impl FromRedisValue for HotKey {
 pub struct Denial {
     /// A number that increases with each denial on a node.
     pub id: u64,
-    /// When, in Unix milliseconds.
-    pub time_ms: u64,
+    /// When the call was denied, in Unix milliseconds.
+    pub occurred_at_ms: u64,
     /// The key; bytes that are not UTF-8 are escaped.
     pub key: String,
-    /// The policy, empty if the call named its own limit.
+    /// The policy; empty if the limit came with the call.
     pub policy: String,
     /// The limit that denied, or `BLOCK`.
     pub denied_by: String,
-    /// Its index in the policy; `None` if an override denied.
-    pub index: Option<u64>,
+    /// The index of that limit in the policy; `None` if the limit came with the call, or an override denied.
+    pub limit_index: Option<u64>,
     /// The cost of the call.
     pub cost: u64,
     /// The limit or capacity.
@@ -183,11 +184,11 @@ impl FromRedisValue for Denial {
         let mut fields = Fields::read(value)?;
         Ok(Self {
             id: fields.take("id")?,
-            time_ms: fields.take("time_ms")?,
+            occurred_at_ms: fields.take("occurred_at_ms")?,
             key: fields.take_text("key")?,
             policy: fields.take_text("policy")?,
             denied_by: fields.take_text("denied_by")?,
-            index: fields.take_unless_negative("index")?,
+            limit_index: fields.take_unless_negative("limit_index")?,
             cost: fields.take("cost")?,
             limit: fields.take("limit")?,
             retry_after_ms: fields.take_unless_negative("retry_after_ms")?,
@@ -210,9 +211,9 @@ mod tests {
     /// A reply of RL.STATS after `head`, which is `*22` in RESP2 and `%11` in RESP3.
     fn stats(head: &str) -> String {
         format!(
-            "{head} $8 since_ms :1800000000000 $7 allowed :7 $6 denied :3 $13 shadow_denied :2 $6 forced :1 \
-             $8 refunded :9 $18 allowed_per_minute :6 $17 denied_per_minute :5 $24 shadow_denied_per_minute :4 \
-             $17 forced_per_minute :3 $19 refunded_per_minute :2 "
+            "{head} $22 counting_started_at_ms :1800000000000 $7 allowed :7 $6 denied :3 $13 shadow_denied :2 $6 forced :1 \
+             $14 refunded_units :9 $18 allowed_per_minute :6 $17 denied_per_minute :5 $24 shadow_denied_per_minute :4 \
+             $17 forced_per_minute :3 $25 refunded_units_per_minute :2 "
         )
     }
 
@@ -221,16 +222,22 @@ mod tests {
         let two: Stats = parse(&stats("*22")).unwrap();
         let three: Stats = parse(&stats("%11")).unwrap();
         assert_eq!(two, three);
-        assert_eq!((two.total.checks(), two.total.refunded), (11, Some(9)));
+        assert_eq!(
+            (two.total.checks(), two.total.refunded_units),
+            (11, Some(9))
+        );
         assert_eq!(two.per_minute.shadow_denied, 4);
         let mut sum = Stats::default();
         sum.add(&two);
         sum.add(&three);
-        assert_eq!((sum.since_ms, sum.total.allowed), (1_800_000_000_000, 14));
-        assert_eq!(sum.total.refunded, Some(18));
+        assert_eq!(
+            (sum.counting_started_at_ms, sum.total.allowed),
+            (1_800_000_000_000, 14)
+        );
+        assert_eq!(sum.total.refunded_units, Some(18));
         assert_eq!(sum.total.since(&two.total), Some(two.total));
         assert_eq!(two.total.since(&sum.total), None);
-        let error = parse::<Stats>("*2 $8 since_ms :7 ")
+        let error = parse::<Stats>("*2 $22 counting_started_at_ms :7 ")
             .unwrap_err()
             .to_string();
         assert!(error.contains("no field allowed"), "{error}");
@@ -251,12 +258,12 @@ mod tests {
 
     #[test]
     fn a_denial_by_an_override_has_no_index() {
-        let reply = "*1 *22 $2 id :12 $7 time_ms :1800000000000 $3 key $7 user:42 $6 policy $0  $9 denied_by $5 BLOCK \
-            $5 index :-1 $4 cost :5 $5 limit :100 $14 retry_after_ms :900 $6 shadow :1 $6 client $4 id=7 ";
+        let reply = "*1 *22 $2 id :12 $14 occurred_at_ms :1800000000000 $3 key $7 user:42 $6 policy $0  $9 denied_by $5 BLOCK \
+            $11 limit_index :-1 $4 cost :5 $5 limit :100 $14 retry_after_ms :900 $6 shadow :1 $6 client $4 id=7 ";
         let denials: Vec<Denial> = parse(reply).unwrap();
         let denial = &denials[0];
         assert_eq!(
-            (denial.id, &*denial.key, denial.index),
+            (denial.id, &*denial.key, denial.limit_index),
             (12, "user:42", None)
         );
         assert_eq!((&*denial.policy, denial.shadow), ("", true));

@@ -141,7 +141,6 @@ pub struct OverrideRecord {
     pub policy: String,
     /// What applies instead, as text: `SCALE 5 1`, `BLOCK`, `SLIDE 500 1m`. To use it as a value, parse it as an
     /// [`OverrideAction`].
-    #[cfg_attr(feature = "serde", serde(rename = "override"))]
     pub action: String,
     /// The time until it expires; `None` if it does not.
     pub expires_in_ms: Option<u64>,
@@ -154,7 +153,7 @@ impl FromRedisValue for OverrideRecord {
         let mut fields = Fields::read(value)?;
         Ok(Self {
             policy: fields.take_text("policy")?,
-            action: fields.take_text("override")?,
+            action: fields.take_text("action")?,
             expires_in_ms: fields.take_unless_negative("expires_in_ms")?,
             note: fields.take_text("note")?,
         })
@@ -205,8 +204,7 @@ mod tests {
 
     #[test]
     fn records_that_do_not_expire() {
-        let reply =
-            "*1 *8 $6 policy $3 pro $8 override $5 BLOCK $13 expires_in_ms :-1 $4 note $0  ";
+        let reply = "*1 *8 $6 policy $3 pro $6 action $5 BLOCK $13 expires_in_ms :-1 $4 note $0  ";
         let reply = parse_redis_value(reply.replace(' ', "\r\n").as_bytes()).unwrap();
         let records: Vec<OverrideRecord> = from_redis_value(reply).unwrap();
         let record = &records[0];

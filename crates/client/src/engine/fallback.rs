@@ -12,7 +12,7 @@ use crate::commands::PolicyRule;
 use crate::engine::policies::Policies;
 use crate::limit::LimitArg;
 use crate::limiter::Check;
-use crate::{Decision, Limit, MultiDecision, Source};
+use crate::{DecidedBy, Decision, Limit, MultiDecision, Source};
 
 /// What was allowed without the server, by key. When it is full, the least used keys are dropped.
 pub(crate) struct Ledger {
@@ -113,8 +113,13 @@ impl Ledger {
             Mode::Force => Source::FailOpen,
             _ => Source::FailLocal,
         };
-        // As in the server's reply: for a single policy, which of its limits decided.
-        if let [decision] = together.decisions[..] {
+        if let (&[mut decision], [check]) = (&together.decisions[..], checks) {
+            // As in the reply of RL.CHECK: which limit of the policy decided.
+            if let (Limit::Policy { .. }, DecidedBy::Limit(index)) =
+                (check.limit, decision.decided_by)
+            {
+                decision.decided_by = DecidedBy::PolicyLimit(index);
+            }
             return Some(decision.with_source(source));
         }
         let overall = together.overall(checks.iter().map(|check| check.cost))?;
@@ -291,7 +296,7 @@ fn unix_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{DecidedBy, HOUR, MINUTE};
+    use crate::{HOUR, MINUTE};
 
     fn check<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Check<'a> {
         Check {

@@ -200,7 +200,7 @@ impl AlgorithmState for FixedState {
     fn inspect(&self, now_us: u64) -> Vec<StateField> {
         vec![
             StateField::ms("window_ms", self.window_us),
-            StateField::ms("window_start_ms", self.start_us),
+            StateField::ms("window_started_at_ms", self.start_us),
             StateField::number("count", self.count),
             StateField::number("used", self.at(now_us).count),
         ]

@@ -1,4 +1,4 @@
-//! How calls were answered: totals since startup, and an estimate of the last minute.
+//! What checks decided: totals since startup, and an estimate of the last minute.
 
 use std::cell::Cell;
 
@@ -7,19 +7,19 @@ use crate::math::{mul_div_floor, to_u64};
 /// One minute in microseconds.
 pub const MINUTE_US: u64 = 60 * 1_000_000;
 
-/// What became of a call, or of units.
+/// What became of a check, or of units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Calls that were allowed.
+    /// Checks that were allowed.
     Allowed,
-    /// Calls that were denied.
+    /// Checks that were denied.
     Denied,
-    /// Calls that a limit in shadow mode would have denied. They also count as allowed.
+    /// Checks that a limit in shadow mode would have denied. They also count as allowed.
     ShadowDenied,
-    /// Calls that were charged past the limit.
+    /// Checks that were charged past the limit.
     Forced,
     /// Units that were refunded.
-    Refunded,
+    RefundedUnits,
 }
 
 impl Outcome {
@@ -29,7 +29,7 @@ impl Outcome {
         Self::Denied,
         Self::ShadowDenied,
         Self::Forced,
-        Self::Refunded,
+        Self::RefundedUnits,
     ];
 
     /// The name in replies.
@@ -40,7 +40,7 @@ impl Outcome {
             Self::Denied => "denied",
             Self::ShadowDenied => "shadow_denied",
             Self::Forced => "forced",
-            Self::Refunded => "refunded",
+            Self::RefundedUnits => "refunded_units",
         }
     }
 }

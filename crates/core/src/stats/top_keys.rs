@@ -16,24 +16,24 @@ const SLOTS: usize = 4;
 /// By what the keys are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankBy {
-    /// By all calls.
+    /// By all checks.
     Checks,
-    /// By denied calls.
+    /// By denied checks.
     Denials,
 }
 
-/// A key, and how many of its calls were counted in this minute and the previous one.
+/// A key, and how many of its checks were counted in this minute and the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HotKey<'a> {
     /// The key, cut at [`MAX_KEY_LEN`].
     pub name: &'a [u8],
-    /// All calls.
+    /// All checks.
     pub checks: u64,
     /// The denied ones among them.
     pub denials: u64,
 }
 
-/// Counts the calls on the most frequent keys.
+/// Counts the checks of the most frequent keys.
 #[derive(Clone, Debug)]
 pub struct TopKeys {
     size: usize,

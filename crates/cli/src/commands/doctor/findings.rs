@@ -76,6 +76,8 @@ pub fn examine(all: &[Observation], cluster: bool) -> Vec<Finding> {
         replicas(one, state, all, &mut found);
         persistence(one, state, &mut found);
         audit_stream(one, state, &mut found);
+        replication_bugs(one, state, &mut found);
+        policy_state_resets(one, state, &mut found);
     }
     if cluster {
         cluster_state(all, &mut found);
@@ -356,6 +358,45 @@ fn audit_stream(one: &Observation, state: &NodeState, found: &mut Findings) {
     }
 }
 
+/// Counters that stay 0 unless the module has a bug.
+fn replication_bugs(one: &Observation, state: &NodeState, found: &mut Findings) {
+    let node = Some(&*one.node);
+    let count = |field| state.info.number(field).unwrap_or(0);
+    let replayed = count("rl_replayed_decisions");
+    if replayed > 0 {
+        let message = format!(
+            "received {replayed} calls in place of states, and decided them again: its counters may be wrong"
+        );
+        let hint = "if it is a replica, copy the data again (REPLICAOF NO ONE, then REPLICAOF); this is a bug, please report it";
+        found.add(Level::Problem, "replayed-decisions", node, message, hint);
+    }
+    let unannounced = count("rl_unannounced_receivers");
+    if unannounced > 0 {
+        let message = format!(
+            "noticed a replica or the AOF too late {unannounced} times: states may be missing there"
+        );
+        let hint = "BGREWRITEAOF writes them to the AOF, and a full resync to a replica; this is a bug, please report it";
+        found.add(Level::Warning, "unannounced-receivers", node, message, hint);
+    }
+}
+
+fn policy_state_resets(one: &Observation, state: &NodeState, found: &mut Findings) {
+    let resets = state.info.number("rl_policy_state_resets").unwrap_or(0);
+    if resets > 0 {
+        let message = format!(
+            "{resets} checks by policy started from zero since startup, because the key held the state of other limits"
+        );
+        let hint = "normal after a policy changed its algorithms; if the number keeps growing, two policies use the same keys: give each its own";
+        found.add(
+            Level::Note,
+            "policy-state-resets",
+            Some(&one.node),
+            message,
+            hint,
+        );
+    }
+}
+
 fn cluster_state(all: &[Observation], found: &mut Findings) {
     let not_ok = all.iter().filter(|one| {
         matches!(
@@ -470,6 +511,24 @@ mod tests {
                 Level::Warning,
             ),
             ("aof_enabled", "0", "no-persistence", Level::Warning),
+            (
+                "rl_replayed_decisions",
+                "3",
+                "replayed-decisions",
+                Level::Problem,
+            ),
+            (
+                "rl_unannounced_receivers",
+                "1",
+                "unannounced-receivers",
+                Level::Warning,
+            ),
+            (
+                "rl_policy_state_resets",
+                "9",
+                "policy-state-resets",
+                Level::Note,
+            ),
         ] {
             assert_eq!(
                 codes(&pair(state((field, value)), state(("", "")))),

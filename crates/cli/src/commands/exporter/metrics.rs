@@ -113,12 +113,12 @@ pub fn text(scrape: &Scrape) -> String {
     }
     page.family("rl_refunded_units_total", "counter", "Units refunded.");
     for (node, _, measured) in up() {
-        let units = measured.report.stats.total.refunded.unwrap_or(0);
+        let units = measured.report.stats.total.refunded_units.unwrap_or(0);
         page.line("rl_refunded_units_total", &[("node", node)], units);
     }
 
     type Field = (&'static str, &'static str, &'static str, &'static str);
-    const FIELDS: [Field; 7] = [
+    const FIELDS: [Field; 10] = [
         (
             "rl_policies",
             "rl_policies",
@@ -126,8 +126,8 @@ pub fn text(scrape: &Scrape) -> String {
             "Policies on the node.",
         ),
         (
-            "rl_overrides",
-            "rl_overrides",
+            "rl_keys_with_overrides",
+            "rl_keys_with_overrides",
             "gauge",
             "Keys with overrides on the node.",
         ),
@@ -144,19 +144,37 @@ pub fn text(scrape: &Scrape) -> String {
             "Denials that could not be written to the audit stream.",
         ),
         (
-            "rl_replicas",
+            "rl_policy_state_resets_total",
+            "rl_policy_state_resets",
+            "counter",
+            "Checks by policy that started from zero because the key held the state of other limits.",
+        ),
+        (
+            "rl_replayed_decisions_total",
+            "rl_replayed_decisions",
+            "counter",
+            "Calls that the node received in place of states and decided again; 0 unless there is a bug.",
+        ),
+        (
+            "rl_unannounced_receivers_total",
+            "rl_unannounced_receivers",
+            "counter",
+            "How often the node noticed a replica or the AOF too late; 0 unless there is a bug.",
+        ),
+        (
+            "rl_server_replicas",
             "connected_slaves",
             "gauge",
             "Replicas connected to the node.",
         ),
         (
-            "rl_evicted_keys_total",
+            "rl_server_evicted_keys_total",
             "evicted_keys",
             "counter",
             "Keys that the server evicted to free memory; counters may be among them.",
         ),
         (
-            "rl_memory_used_bytes",
+            "rl_server_memory_used_bytes",
             "used_memory",
             "gauge",
             "Memory used by the whole server.",
@@ -184,12 +202,12 @@ pub fn text(scrape: &Scrape) -> String {
         );
     }
     page.family(
-        "rl_clock_seconds",
+        "rl_server_clock_seconds",
         "gauge",
         "The node's clock at the scrape, in Unix time.",
     );
     for (node, _, measured) in up() {
-        page.line("rl_clock_seconds", &[("node", node)], measured.clock);
+        page.line("rl_server_clock_seconds", &[("node", node)], measured.clock);
     }
     page.family(
         "rl_node_scrape_duration_seconds",
@@ -259,7 +277,9 @@ mod tests {
     fn measured() -> Measured {
         let stats = stats(7, 3);
         Measured {
-            info: Info::from("rl_version:0.1.0\nrl_policies:1\nrl_overrides:4\nconnected_slaves:1"),
+            info: Info::from(
+                "rl_version:0.1.0\nrl_policies:1\nrl_keys_with_overrides:4\nrl_replayed_decisions:2\nconnected_slaves:1",
+            ),
             report: NodeReport {
                 stats: stats.clone(),
                 policies: [("a\"b\\".to_owned(), stats)].into(),
@@ -288,8 +308,10 @@ mod tests {
             "rl_shadow_denied_total{node=\"a:1\"} 2",
             "rl_policy_shadow_denied_total{node=\"a:1\",policy=\"a\\\"b\\\\\"} 2",
             "rl_refunded_units_total{node=\"a:1\"} 9",
-            "rl_overrides{node=\"a:1\"} 4",
-            "rl_clock_seconds{node=\"a:1\"} 1800000000.5",
+            "rl_keys_with_overrides{node=\"a:1\"} 4",
+            "rl_replayed_decisions_total{node=\"a:1\"} 2",
+            "rl_server_replicas{node=\"a:1\"} 1",
+            "rl_server_clock_seconds{node=\"a:1\"} 1800000000.5",
             "rl_scrape_duration_seconds 0.25",
         ] {
             assert!(

@@ -117,7 +117,7 @@ fn rates(when: &str, unit: &str, counts: &Counts, show: impl Fn(u64) -> String) 
         (counts.denied, "denied"),
         (counts.shadow_denied, "shadow-denied"),
         (counts.forced, "forced"),
-        (counts.refunded.unwrap_or(0), "refunded"),
+        (counts.refunded_units.unwrap_or(0), "refunded units"),
     ];
     let named = named.map(|(count, name)| format!("{}{unit} {name}", show(count)));
     format!("{when:<13} {}", named.join("   "))

@@ -86,9 +86,12 @@ impl AlgorithmState for ExactState {
         let log_now_us = now_us.saturating_add_signed(self.behind_us(now_us));
         vec![
             StateField::ms("window_ms", self.window_us),
-            StateField::number("entries", self.log.entries()),
+            StateField::number("entry_count", self.log.entries()),
             StateField::number("log_bytes", self.log.heap_bytes() as u64),
-            StateField::ms("last_ms", self.log.last_us().unwrap_or(0).max(0) as u64),
+            StateField::ms(
+                "last_entry_at_ms",
+                self.log.last_us().unwrap_or(0).max(0) as u64,
+            ),
             StateField::number(
                 "used",
                 self.log.units_after(horizon(log_now_us, self.window_us)),

@@ -159,7 +159,7 @@ impl AlgorithmState for LeaseState {
         });
         vec![
             StateField::number("used", units_held(live)),
-            StateField::number("holders", live.len() as u64),
+            StateField::number("holder_count", live.len() as u64),
             StateField {
                 name: "leases",
                 value: FieldValue::Leases(shown.collect()),

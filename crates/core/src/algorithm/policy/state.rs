@@ -243,7 +243,7 @@ impl AlgorithmState for PolicyState {
                 None => ("", Vec::new()),
             };
             let fixed_cost = u64::from(self.has_fixed_cost(index));
-            fields.push(StateField::number("fixed_cost", fixed_cost));
+            fields.push(StateField::number("has_fixed_cost", fixed_cost));
             (name, fields)
         };
         let members = (0..self.len()).map(member).collect();

@@ -145,7 +145,7 @@ impl SubWindows {
         vec![
             StateField::ms("window_ms", self.window_us),
             StateField::number("precision", self.precision().into()),
-            StateField::ms("sub_window_start_ms", self.start_us),
+            StateField::ms("sub_window_started_at_ms", self.start_us),
             StateField::numbers("counts", &self.counts),
             StateField::number("used", self.at(now_us).used(now_us)),
         ]

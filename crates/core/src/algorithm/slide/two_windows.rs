@@ -112,9 +112,9 @@ impl TwoWindows {
     pub(super) fn inspect(&self, now_us: u64) -> Vec<StateField> {
         vec![
             StateField::ms("window_ms", self.window_us),
-            StateField::ms("window_start_ms", self.start_us),
-            StateField::number("current", self.current),
-            StateField::number("previous", self.previous),
+            StateField::ms("window_started_at_ms", self.start_us),
+            StateField::number("current_count", self.current),
+            StateField::number("previous_count", self.previous),
             StateField::number("used", self.at(now_us).used(now_us)),
         ]
     }
