@@ -31,8 +31,8 @@ fn a_check_replies_in_text_and_by_exit_code() {
         (&json!(true), &json!(0), &json!(0))
     );
     assert_eq!(
-        (&peek["decided_by"], &peek["outcome"]),
-        (&json!("SLIDE 3 1h"), &json!("allowed"))
+        (&peek["decided_by"], &peek["mode"]),
+        (&json!("SLIDE 3 1h"), &json!("peek"))
     );
     let denied = rl(&url, &["check", "user:42", "free", "2"]).exits(1);
     assert!(

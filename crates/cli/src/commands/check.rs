@@ -13,26 +13,21 @@ use crate::output::{self, wait};
 use crate::topology::{Access, NodeConnection};
 
 pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
-    let options = match (call.peek, call.force) {
-        (true, _) => CallOptions::PEEK,
-        (_, true) => CallOptions::FORCE,
-        _ => CallOptions::default(),
+    let (mode, options) = match (call.peek, call.force) {
+        (true, _) => ("peek", CallOptions::PEEK),
+        (_, true) => ("force", CallOptions::FORCE),
+        _ => ("check", CallOptions::default()),
     };
     let (key, policy) = (&*call.key, &*call.policy);
     let (decision, mut node) =
         access.call(&commands::check_with(key, policy, call.cost, options))?;
     let limit = deciding_limit(&mut node, key, policy, &decision);
-    let outcome = match (decision.allowed, call.force) {
-        (false, _) => "denied",
-        (true, true) => "forced",
-        (true, false) => "allowed",
-    };
     if json {
         output::print_json(&json!({
             "key": key,
             "policy": policy,
+            "mode": mode,
             "allowed": decision.allowed,
-            "outcome": outcome,
             "limit": decision.limit,
             "remaining": decision.remaining,
             "retry_after_ms": decision.retry_after.map(|wait| wait.as_millis() as u64),
@@ -41,7 +36,13 @@ pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
             "decided_by": limit,
         }))?;
     } else {
-        output::print(&describe(&decision, outcome, limit.as_deref()))?;
+        // Not the outcome that the server counts: the reply does not say whether the call exceeded the limit.
+        let verdict = match (decision.allowed, call.force) {
+            (false, _) => "denied",
+            (true, true) => "forced",
+            (true, false) => "allowed",
+        };
+        output::print(&describe(&decision, verdict, limit.as_deref()))?;
     }
     Ok(if decision.allowed {
         Exit::Success
@@ -85,7 +86,7 @@ fn scaled(rule: &PolicyRule, num: u64, den: u64) -> Option<PolicyRule> {
     rules.as_slice().first()?.to_string().parse().ok()
 }
 
-fn describe(decision: &Decision, outcome: &str, limit: Option<&str>) -> String {
+fn describe(decision: &Decision, verdict: &str, limit: Option<&str>) -> String {
     let wait_ms = decision.retry_after.map(|wait| wait.as_millis() as u64);
     let retry = match wait_ms {
         Some(ms) => format!("retry in {} ({ms} ms)", wait(ms)),
@@ -94,8 +95,8 @@ fn describe(decision: &Decision, outcome: &str, limit: Option<&str>) -> String {
     let DecidedBy::PolicyLimit(index) = decision.decided_by else {
         let action = limit.map_or(String::new(), |action| format!(" ({action})"));
         return match decision.allowed {
-            true => format!("{outcome} by an override{action}\n"),
-            false => format!("{outcome} by an override{action}: {retry}\n"),
+            true => format!("{verdict} by an override{action}\n"),
+            false => format!("{verdict} by an override{action}: {retry}\n"),
         };
     };
     let limit = limit.map_or_else(|| format!("limit {index} of the policy"), str::to_owned);
@@ -106,11 +107,11 @@ fn describe(decision: &Decision, outcome: &str, limit: Option<&str>) -> String {
     match (decision.allowed, wait_ms) {
         (true, None | Some(0)) => {
             let reset = wait(decision.reset_after.as_millis() as u64);
-            format!("{outcome}: {left}; fully reset in {reset}\n")
+            format!("{verdict}: {left}; fully reset in {reset}\n")
         }
         // LEAK allows the call, and says when it may proceed.
-        (true, Some(ms)) => format!("{outcome} after a delay of {ms} ms: {left}\n"),
-        (false, _) => format!("{outcome}: {left}; {retry}\n"),
+        (true, Some(ms)) => format!("{verdict} after a delay of {ms} ms: {left}\n"),
+        (false, _) => format!("{verdict}: {left}; {retry}\n"),
     }
 }
 
