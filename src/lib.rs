@@ -24,10 +24,11 @@
 //!
 //! A request enters at `server/command.rs`, is parsed in its file under `commands/`, and becomes a request per limit
 //! (`check/request.rs`), for policies by way of `policy/`. `check/evaluate.rs` decides it with the crate `rl-core`;
-//! `check/commit.rs` stores, expires, signals and replicates; `stats/` counts it; `reply.rs` replies.
+//! `commit.rs` stores, expires, signals and replicates; `stats/` counts it; `reply.rs` replies.
 
 mod check;
 mod commands;
+mod commit;
 mod config;
 mod error;
 mod module_args;
@@ -44,16 +45,17 @@ use redis_module::{Context as LoadContext, RedisString, Status};
 use rl_core::Error;
 
 use commands::{
-    audit::Audit, check::Check, inspect::Inspect, load::Load, multi::Multi, one_limit,
-    overrides::OverrideCommand, peek::Peek, policy::PolicyCommand, refund::Refund,
-    release::Release, stats::Stats, throttle::Throttle, top::Top,
+    audit::AuditCommand, check::CheckCommand, inspect::InspectCommand, load::LoadCommand,
+    multi::MultiCommand, one_limit, overrides::OverrideCommand, peek::PeekCommand,
+    policy::PolicyCommand, refund::RefundCommand, release::ReleaseCommand, stats::StatsCommand,
+    throttle::ThrottleCommand, top::TopCommand,
 };
 use config::{Config, Subscriber};
 use module_args::ModuleArgs;
-use policy::{migration, persistence, registry};
+use policy::{persistence, registry, slot_migration};
 use server::{
-    Context, Handlers, Info, Loading, Register, Running, add_acl_category, create_types, register,
-    register_container, register_info, register_settings, subscribe,
+    Context, Handlers, Info, InfoAccess, Loading, Register, add_acl_category, create_types,
+    register, register_container, register_info, register_settings, subscribe,
 };
 use stats::{audit_stream, info};
 
@@ -67,18 +69,18 @@ const VERSION: &CStr =
 const COMMANDS: &[Register] = &[
     // RL.SLIDE, RL.BUCKET, RL.FIXED, RL.LEAK, RL.EXACT, RL.LEASE
     one_limit::register_all,
-    register::<Multi>,
-    register::<Check>,
+    register::<MultiCommand>,
+    register::<CheckCommand>,
     register_container::<PolicyCommand>,
     register_container::<OverrideCommand>,
-    register::<Peek>,
-    register::<Refund>,
-    register::<Release>,
-    register::<Inspect>,
-    register::<Load>,
-    register::<Stats>,
-    register::<Top>,
-    register::<Audit>,
+    register::<PeekCommand>,
+    register::<RefundCommand>,
+    register::<ReleaseCommand>,
+    register::<InspectCommand>,
+    register::<LoadCommand>,
+    register::<StatsCommand>,
+    register::<TopCommand>,
+    register::<AuditCommand>,
 ];
 
 /// Who needs to know when a setting of `config.rs` changes.
@@ -91,7 +93,7 @@ impl Handlers for Module {
     fn on_cron(ctx: &Context) {
         replication::on_cron(ctx);
         Self::run_deferred(ctx);
-        migration::on_cron(ctx);
+        slot_migration::on_cron(ctx);
     }
 
     /// What cannot be sent from within a command.
@@ -107,7 +109,7 @@ impl Handlers for Module {
             _ => replication::on_event(),
         }
         if matches!(event, Loading::Finished | Loading::AsyncFinished) {
-            migration::on_dataset_replaced();
+            slot_migration::on_dataset_replaced();
         }
         let handled = persistence::on_loading(ctx, event);
         debug_assert!(handled.is_ok(), "nothing uses the registry meanwhile");
@@ -115,7 +117,7 @@ impl Handlers for Module {
 
     fn on_role_change() {
         replication::on_role_change();
-        migration::on_dataset_replaced();
+        slot_migration::on_dataset_replaced();
     }
 
     fn on_event() {
@@ -123,11 +125,11 @@ impl Handlers for Module {
     }
 
     fn on_value_loaded() {
-        migration::on_value_loaded();
+        slot_migration::on_value_loaded();
     }
 
     fn on_overrides_unlinked(key: &[u8]) {
-        migration::on_override_unlinked(key);
+        slot_migration::on_override_unlinked(key);
     }
 
     fn must_save_policies() -> bool {
@@ -146,7 +148,7 @@ impl Handlers for Module {
         info::write_atomics(info);
     }
 
-    fn write_info_counters(info: &Info, proof: &Running) {
+    fn write_info_counters(info: &Info, proof: &InfoAccess) {
         info::write_counters(info, proof);
     }
 }
@@ -159,13 +161,13 @@ fn register_all(ctx: &Context, args: &ModuleArgs) -> Result<(), Error> {
         register_command(ctx)?;
     }
     if args.redis_cell_compat {
-        register::<Throttle>(ctx)?;
+        register::<ThrottleCommand>(ctx)?;
     }
     stats::init(ctx);
     config::init(ctx, args.config.clone(), SUBSCRIBERS);
     register_settings::<Config>(ctx)?;
     register_info::<Module>(ctx);
-    migration::init(ctx);
+    slot_migration::init(ctx);
     let has_all_events = subscribe::<Module>(ctx);
     replication::init(has_all_events);
     if !has_all_events {

@@ -1,5 +1,5 @@
 //! Whether a change is sent to replicas and the AOF. It is sent as the resulting state, never as the call that led to
-//! it: see `check/commit.rs`.
+//! it: see `commit.rs`.
 //!
 //! `RL.LOAD key expire-at-ms blob` takes the server a while to build. While it is certain that nothing can
 //! receive it, a cheaper call only counts the change towards save points. States are sent from the start,

@@ -1,16 +1,16 @@
-//! Refunds and releases: units that an earlier check charged are returned.
+//! Refunds and releases of units that an earlier check charged.
 
 use rl_core::{Algorithm, Error, Refund, State};
 
-use super::commit;
+use crate::commit;
 use crate::error::CommandError;
-use crate::server::{Arg, Context, Key};
+use crate::server::{Context, Key, ServerStr};
 
-/// Returns the units that `compute` takes from the key's state, and deletes a key of which nothing is left. A missing
-/// key has no units to return.
-pub(crate) fn return_units<'a>(
+/// Stores what `compute` leaves of the key's state, or deletes the key if that is nothing. Returns the units that were
+/// refunded or released; 0 if the key is missing.
+pub(crate) fn refund_or_release<'a>(
     ctx: &Context,
-    name: Arg,
+    name: ServerStr,
     algorithm: Option<Algorithm>,
     compute: impl FnOnce(&State, u64) -> Result<Refund<'a>, Error>,
 ) -> Result<u64, CommandError> {
@@ -22,13 +22,13 @@ pub(crate) fn return_units<'a>(
     let Some(state) = key.state() else {
         return Ok(0);
     };
-    let returned = compute(state, ctx.now_us())?;
-    if returned.units == 0 {
+    let refund = compute(state, ctx.now_us())?;
+    if refund.units == 0 {
         return Ok(0);
     }
-    match returned.update {
+    match refund.update {
         Some(update) => commit::commit_one(ctx, &mut key, name, update, None)?,
         None => commit::delete(ctx, &mut key, name),
     }
-    Ok(returned.units)
+    Ok(refund.units)
 }

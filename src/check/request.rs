@@ -5,12 +5,12 @@ use rl_core::{Decision, Error, Limit};
 
 use crate::error::CommandError;
 use crate::policy::EffectivePolicy;
-use crate::server::{Arg, Context};
+use crate::server::{Context, ServerStr};
 use crate::stats::DeniedBy;
 
 /// One limit, or the limits of one policy, to be checked on a key.
 pub(crate) struct Request<'a> {
-    pub(crate) key: Arg<'a>,
+    pub(crate) key: ServerStr<'a>,
     pub(super) limits: Limits<'a>,
     /// Evaluated and counted, but not enforced.
     pub(super) shadow: bool,
@@ -25,7 +25,7 @@ pub(crate) enum Limits<'a> {
 
 impl<'a> Request<'a> {
     #[inline(always)]
-    pub(crate) fn inline(key: Arg<'a>, spec: Spec<'a>) -> Self {
+    pub(crate) fn inline(key: ServerStr<'a>, spec: Spec<'a>) -> Self {
         Self {
             key,
             limits: Limits::Inline(spec),
@@ -34,7 +34,7 @@ impl<'a> Request<'a> {
     }
 
     #[inline(always)]
-    pub(crate) fn policy(key: Arg<'a>, policy: EffectivePolicy) -> Self {
+    pub(crate) fn policy(key: ServerStr<'a>, policy: EffectivePolicy) -> Self {
         Self {
             key,
             shadow: policy.is_shadow(),
@@ -46,7 +46,7 @@ impl<'a> Request<'a> {
     #[inline(always)]
     pub(crate) fn from_spec(
         ctx: &Context,
-        key: Arg<'a>,
+        key: ServerStr<'a>,
         spec: syntax::KeySpec<'a>,
         now_us: u64,
     ) -> Result<Self, CommandError> {

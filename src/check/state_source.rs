@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rl_core::{CarriedUsage, Error, Evaluation, Expiry, Limit, Mode, Update};
 
 use super::Request;
-use super::commit::{self, Change};
+use crate::commit::{self, Change};
 use crate::error::CommandError;
 use crate::server::{Context, Key};
 

@@ -2,15 +2,15 @@
 
 use std::ffi::CStr;
 
-use rl_core::{Error, syntax};
+use rl_core::syntax;
 
 use crate::error::{AUDIT_COUNT, AUDIT_SYNTAX, CommandError};
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
 use crate::stats::{self, Entry, FieldValue};
 
-pub(crate) struct Audit;
+pub(crate) struct AuditCommand;
 
-impl Command for Audit {
+impl Command for AuditCommand {
     const NAME: &'static CStr = c"RL.AUDIT";
     // For administrators, because it shows the names of all keys.
     const FLAGS: CommandFlags = CommandFlags::ADMIN
@@ -45,7 +45,7 @@ impl Command for Audit {
         let is = |name: &str| subcommand.eq_ignore_ascii_case(name.as_bytes());
         if is("GET") {
             let count = match args.from(2).next() {
-                Some(count) => syntax::count(Some(count), Error::Limit).map_err(|_| AUDIT_COUNT)?,
+                Some(count) => syntax::as_count(count).ok_or(AUDIT_COUNT)?,
                 None => 10,
             };
             get(ctx, usize::try_from(count).unwrap_or(usize::MAX));

@@ -11,9 +11,9 @@ use crate::policy::EffectivePolicy;
 use crate::reply;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
 
-pub(crate) struct Check;
+pub(crate) struct CheckCommand;
 
-impl Command for Check {
+impl Command for CheckCommand {
     const NAME: &'static CStr = c"RL.CHECK";
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;

@@ -6,9 +6,9 @@ use crate::error::CommandError;
 use crate::reply;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key};
 
-pub(crate) struct Inspect;
+pub(crate) struct InspectCommand;
 
-impl Command for Inspect {
+impl Command for InspectCommand {
     const NAME: &'static CStr = c"RL.INSPECT";
     const FLAGS: CommandFlags = CommandFlags::READONLY.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 2;

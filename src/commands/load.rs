@@ -1,18 +1,18 @@
-//! `RL.LOAD key expire-at-ms blob`: what replicas and the AOF receive. It is
-//! applied as received: nothing is decided again.
+//! `RL.LOAD key expire-at-ms blob`: what replicas and the AOF receive. It is applied as received: nothing is decided
+//! again.
 
 use std::ffi::CStr;
 
 use rl_core::policy::Overrides;
-use rl_core::{Error, Update, syntax};
+use rl_core::{Update, syntax};
 
-use crate::check::commit::{self, Loaded};
-use crate::error::CommandError;
+use crate::commit::{self, Loaded};
+use crate::error::{CommandError, EXPIRE_AT};
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key, LOAD_COMMAND};
 
-pub(crate) struct Load;
+pub(crate) struct LoadCommand;
 
-impl Command for Load {
+impl Command for LoadCommand {
     const NAME: &'static CStr = LOAD_COMMAND;
     const FLAGS: CommandFlags = CommandFlags::WRITE
         .union(CommandFlags::FAST)
@@ -32,7 +32,7 @@ impl Command for Load {
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let (name, blob) = (args.get(1), args.get(3).as_bytes());
-        let expire_at_ms = syntax::count(Some(args.get(2).as_bytes()), Error::ExpireAt)? as i64;
+        let expire_at_ms = syntax::as_count(args.get(2).as_bytes()).ok_or(EXPIRE_AT)? as i64;
         let loaded = if Overrides::is_blob(blob) {
             Loaded::Overrides(Overrides::decode_blob(blob)?)
         } else {
@@ -42,7 +42,10 @@ impl Command for Load {
         if is_expired(ctx, expire_at_ms) {
             commit::delete(ctx, &mut key, name);
         } else {
-            check_memory(ctx, &key)?;
+            // What a primary has done, its replicas do even if their memory is full. (The flag deny-oom would refuse it.)
+            if !ctx.is_replica_or_loading() {
+                commit::check_memory(ctx, key.is_empty())?;
+            }
             commit::commit_loaded(ctx, &mut key, name, loaded, expire_at_ms)?;
         }
         ctx.reply_ok();
@@ -50,17 +53,8 @@ impl Command for Load {
     }
 }
 
-/// As with RESTORE, what has already expired is not stored. A replica leaves that to its primary.
+/// As with RESTORE, what has already expired is not stored. A replica leaves the deletion to its primary.
 fn is_expired(ctx: &Context, expire_at_ms: i64) -> bool {
     let expired = expire_at_ms > 0 && expire_at_ms as u64 <= ctx.now_us() / 1000;
-    expired && !ctx.is_applying()
-}
-
-/// What a primary has done, its replicas do even if their memory is full. (The flag deny-oom would refuse it.) Other
-/// callers may not create a key then.
-fn check_memory(ctx: &Context, key: &Key) -> Result<(), Error> {
-    if key.is_empty() && ctx.is_full() && !ctx.is_applying() {
-        return Err(Error::OutOfMemory);
-    }
-    Ok(())
+    expired && !ctx.is_replica_or_loading()
 }

@@ -4,15 +4,15 @@
 use std::ffi::CStr;
 use std::hash::{DefaultHasher, Hasher};
 
-use rl_core::{Algorithm, Error, syntax};
+use rl_core::{Algorithm, syntax};
 use smallvec::SmallVec;
 
-use crate::check::{INLINE_LIMITS, Request, check_all};
-use crate::error::CommandError;
+use crate::check::{INLINE_REQUESTS, Request, check_all};
+use crate::error::{CommandError, REPEATED_KEY};
 use crate::reply;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys};
 
-pub(crate) struct Multi;
+pub(crate) struct MultiCommand;
 
 /// A limit with its cost. It is one argument, so that keys are found by position.
 pub(super) const SPEC: Argument = Argument::text(c"spec").with_summary(spec_summary);
@@ -24,7 +24,7 @@ fn spec_summary() -> String {
     )
 }
 
-impl Command for Multi {
+impl Command for MultiCommand {
     const NAME: &'static CStr = c"RL.MULTI";
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const KEYS: Keys = Keys::Pairs(1);
@@ -38,12 +38,12 @@ impl Command for Multi {
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let now_us = ctx.now_us();
-        let mut requests = SmallVec::<[Request; INLINE_LIMITS]>::new();
-        let mut names = SmallVec::<[(u64, &[u8]); INLINE_LIMITS]>::new();
+        let mut requests = SmallVec::<[Request; INLINE_REQUESTS]>::new();
+        let mut names = SmallVec::<[(u64, &[u8]); INLINE_REQUESTS]>::new();
         let options = syntax::multi_args(args.from(1), |position, key, spec| {
             let distinct = (fingerprint(key), key);
             if names.contains(&distinct) {
-                return Err(Error::RepeatedKey.into());
+                return Err(REPEATED_KEY);
             }
             names.push(distinct);
             let key = args.get(1 + position);

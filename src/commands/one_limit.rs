@@ -40,16 +40,16 @@ pub(crate) fn register_all(ctx: &Context) -> Result<(), Error> {
 
 fn register_algorithm<const INDEX: usize>(ctx: &Context) -> Result<(), Error> {
     match Algorithm::ALL[INDEX].descriptor().command {
-        Some(_) => register::<OneLimit<INDEX>>(ctx),
+        Some(_) => register::<OneLimitCommand<INDEX>>(ctx),
         None => Ok(()),
     }
 }
 
 /// The command of the algorithm at `INDEX` in [`Algorithm::ALL`]. Each is compiled on its own, so that several
 /// algorithms cost no dispatch.
-struct OneLimit<const INDEX: usize>;
+struct OneLimitCommand<const INDEX: usize>;
 
-impl<const INDEX: usize> OneLimit<INDEX> {
+impl<const INDEX: usize> OneLimitCommand<INDEX> {
     const ALGORITHM: Algorithm = Algorithm::ALL[INDEX];
     const DESCRIPTOR: &'static Descriptor = Self::ALGORITHM.descriptor();
     /// The key, the parameters, the cost, the options of the algorithm, and those of every command.
@@ -83,7 +83,7 @@ const fn argument(parameter: &Parameter) -> Argument {
     }
 }
 
-impl<const INDEX: usize> Command for OneLimit<INDEX> {
+impl<const INDEX: usize> Command for OneLimitCommand<INDEX> {
     const NAME: &'static CStr = match Self::DESCRIPTOR.command {
         Some(name) => name,
         None => c"",

@@ -2,14 +2,14 @@
 
 use std::ffi::CStr;
 
-use rl_core::Error;
 use rl_core::policy::{self, Overrides};
 
-use crate::check::commit;
-use crate::error::CommandError;
-use crate::policy::{migration, registry};
+use crate::commit;
+use crate::error::{CommandError, NO_OVERRIDE_KEY};
+use crate::policy::{registry, slot_migration};
 use crate::server::{
-    Arg, Args, Argument, CommandFlags, Container, Context, Docs, Key, Keys, OwnedName, Subcommand,
+    Args, Argument, CommandFlags, Container, Context, Docs, Key, Keys, ServerStr, ServerString,
+    Subcommand,
 };
 
 pub(crate) struct OverrideCommand;
@@ -92,9 +92,9 @@ impl Container for OverrideCommand {
 }
 
 /// The key under which the overrides of a key are stored.
-fn override_key(ctx: &Context, key: Arg) -> Result<OwnedName, Error> {
-    let name = policy::override_key(key.as_bytes()).ok_or(Error::NoOverrideKey)?;
-    Ok(OwnedName::new(ctx, &name))
+fn override_key(ctx: &Context, key: ServerStr) -> Result<ServerString, CommandError> {
+    let name = policy::override_key(key.as_bytes()).ok_or(NO_OVERRIDE_KEY)?;
+    Ok(ServerString::new(ctx, &name))
 }
 
 fn set(ctx: &Context, args: Args) -> Result<(), CommandError> {
@@ -103,15 +103,15 @@ fn set(ctx: &Context, args: Args) -> Result<(), CommandError> {
     let entry = policy::Override::parse(&mut args.from(3), now_us)?;
     registry::find(ctx, entry.policy.as_bytes())?;
     let name = override_key(ctx, target)?;
-    let mut key = Key::open_to_write(ctx, name.arg());
+    let mut key = Key::open_to_write(ctx, name.borrow());
     let overrides = match key.overrides()? {
         Some(overrides) => overrides.with(entry, now_us)?,
         None => {
-            migration::check(ctx, target, &name)?;
+            slot_migration::check(ctx, target, &name)?;
             Overrides::default().with(entry, now_us)?
         }
     };
-    commit::commit_overrides(ctx, &mut key, name.arg(), overrides)?;
+    commit::commit_overrides(ctx, &mut key, name.borrow(), overrides)?;
     ctx.reply_ok();
     Ok(())
 }
@@ -123,11 +123,11 @@ fn get(ctx: &Context, args: Args) -> Result<(), CommandError> {
         ctx.reply_array(0);
         return Ok(());
     };
-    let key = Key::open_to_read(ctx, name.arg());
+    let key = Key::open_to_read(ctx, name.borrow());
     let entries: Vec<&policy::Override> = match key.overrides()? {
         Some(overrides) => overrides.iter(now_us).collect(),
         None => {
-            migration::check(ctx, target, &name)?;
+            slot_migration::check(ctx, target, &name)?;
             Vec::new()
         }
     };
@@ -153,7 +153,7 @@ fn del(ctx: &Context, args: Args) -> Result<(), CommandError> {
         ctx.reply_integer(0);
         return Ok(());
     };
-    let mut key = Key::open_to_write(ctx, name.arg());
+    let mut key = Key::open_to_write(ctx, name.borrow());
     let remaining = match key.overrides()? {
         Some(overrides) if overrides.get(policy, now_us).is_some() => {
             overrides.without(policy, now_us)
@@ -163,12 +163,12 @@ fn del(ctx: &Context, args: Args) -> Result<(), CommandError> {
             return Ok(());
         }
         None => {
-            migration::check(ctx, target, &name)?;
+            slot_migration::check(ctx, target, &name)?;
             ctx.reply_integer(0);
             return Ok(());
         }
     };
-    commit::commit_overrides(ctx, &mut key, name.arg(), remaining)?;
+    commit::commit_overrides(ctx, &mut key, name.borrow(), remaining)?;
     ctx.reply_integer(1);
     Ok(())
 }

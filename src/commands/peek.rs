@@ -10,9 +10,9 @@ use crate::error::CommandError;
 use crate::reply;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
 
-pub(crate) struct Peek;
+pub(crate) struct PeekCommand;
 
-impl Command for Peek {
+impl Command for PeekCommand {
     const NAME: &'static CStr = c"RL.PEEK";
     const FLAGS: CommandFlags = CommandFlags::READONLY.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;

@@ -2,11 +2,10 @@
 
 use std::ffi::CStr;
 
-use rl_core::Error;
 use rl_core::policy::{self, MAX_JSON_LEN, Policy};
 
-use crate::check::commit;
-use crate::error::CommandError;
+use crate::commit;
+use crate::error::{CommandError, JSON_TOO_LONG};
 use crate::policy::registry;
 use crate::server::{Args, Argument, CommandFlags, Container, Context, Docs, Keys, Subcommand};
 
@@ -111,11 +110,11 @@ impl Container for PolicyCommand {
 }
 
 /// The flag deny-oom would make a replica refuse what its primary has accepted.
-fn check_memory(ctx: &Context) -> Result<(), Error> {
-    if !ctx.is_applying() && ctx.is_full() {
-        return Err(Error::OutOfMemory);
+fn check_memory(ctx: &Context) -> Result<(), CommandError> {
+    if ctx.is_replica_or_loading() {
+        return Ok(());
     }
-    Ok(())
+    commit::check_memory(ctx, true)
 }
 
 fn set(ctx: &Context, args: Args) -> Result<(), CommandError> {
@@ -177,12 +176,12 @@ fn dump(ctx: &Context, _args: Args) -> Result<(), CommandError> {
 fn load(ctx: &Context, args: Args) -> Result<(), CommandError> {
     let json = args.get(2).as_bytes();
     // What this module wrote itself is accepted at any length.
-    if json.len() > MAX_JSON_LEN && !ctx.is_replaying() {
-        return Err(Error::JsonTooLong.into());
+    if json.len() > MAX_JSON_LEN && ctx.is_from_client() {
+        return Err(JSON_TOO_LONG);
     }
     check_memory(ctx)?;
     let count =
-        registry::load(ctx, json).map_err(|why| CommandError::Line(format!("ERR {why}")))?;
+        registry::load(ctx, json).map_err(|why| CommandError::Formatted(format!("ERR {why}")))?;
     commit::replicate_command(ctx);
     ctx.reply_integer(count as i64);
     Ok(())

@@ -1,17 +1,17 @@
-//! `RL.REFUND key cost`: returns units that were not used after all.
+//! `RL.REFUND key cost`: refunds units that were not used after all.
 
 use std::ffi::CStr;
 
 use rl_core::{Error, syntax};
 
-use crate::check::return_units;
+use crate::check::refund_or_release;
 use crate::error::CommandError;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
 use crate::stats;
 
-pub(crate) struct Refund;
+pub(crate) struct RefundCommand;
 
-impl Command for Refund {
+impl Command for RefundCommand {
     const NAME: &'static CStr = c"RL.REFUND";
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;
@@ -24,8 +24,8 @@ impl Command for Refund {
     };
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
-        let cost = syntax::count(Some(args.get(2).as_bytes()), Error::Cost)?;
-        let refunded = return_units(ctx, args.get(1), None, |state, now_us| {
+        let cost = syntax::parse_count(Some(args.get(2).as_bytes()), Error::Cost)?;
+        let refunded = refund_or_release(ctx, args.get(1), None, |state, now_us| {
             state.refund(now_us, cost)
         })?;
         stats::record_refund(ctx, refunded);

@@ -4,13 +4,13 @@ use std::ffi::CStr;
 
 use rl_core::{Algorithm, check_holder};
 
-use crate::check::return_units;
+use crate::check::refund_or_release;
 use crate::error::CommandError;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs};
 
-pub(crate) struct Release;
+pub(crate) struct ReleaseCommand;
 
-impl Command for Release {
+impl Command for ReleaseCommand {
     const NAME: &'static CStr = c"RL.RELEASE";
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 3;
@@ -24,9 +24,10 @@ impl Command for Release {
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let holder = check_holder(args.get(2).as_bytes())?;
-        let released = return_units(ctx, args.get(1), Some(Algorithm::Lease), |state, now_us| {
-            state.release(now_us, holder)
-        })?;
+        let released =
+            refund_or_release(ctx, args.get(1), Some(Algorithm::Lease), |state, now_us| {
+                state.release(now_us, holder)
+            })?;
         ctx.reply_integer(i64::from(released > 0));
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::policy::registry;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
 use crate::stats;
 
-pub(crate) struct Stats;
+pub(crate) struct StatsCommand;
 
 /// A refund names a key and no policy, so only the server counts refunded units.
 const OF_POLICY: [Outcome; 4] = [
@@ -19,7 +19,7 @@ const OF_POLICY: [Outcome; 4] = [
     Outcome::Forced,
 ];
 
-impl Command for Stats {
+impl Command for StatsCommand {
     const NAME: &'static CStr = c"RL.STATS";
     const FLAGS: CommandFlags = CommandFlags::READONLY
         .union(CommandFlags::FAST)

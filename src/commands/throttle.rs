@@ -6,13 +6,14 @@ use std::ffi::CStr;
 use rl_core::syntax::{self, CallOptions, Spec};
 use rl_core::{BucketLimit, Error, Limit, MAX_COUNT, Mode};
 
-use crate::check::{Request, check_one, commit};
+use crate::check::{Request, check_one};
+use crate::commit;
 use crate::error::CommandError;
-use crate::server::{Arg, Args, Argument, Command, CommandFlags, Context, Docs, Key};
+use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Key, ServerStr};
 
-pub(crate) struct Throttle;
+pub(crate) struct ThrottleCommand;
 
-impl Command for Throttle {
+impl Command for ThrottleCommand {
     const NAME: &'static CStr = c"CL.THROTTLE";
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const MIN_ARGS: usize = 5;
@@ -35,7 +36,7 @@ impl Command for Throttle {
         let request = Request::inline(args.get(1), rate.spec);
         let now_us = ctx.now_us();
         let decision = match check_one(ctx, &request, CallOptions::empty(), now_us) {
-            Err(CommandError::Core(Error::WrongType)) => {
+            Err(CommandError::WrongType) => {
                 rate.take_over(ctx, request.key)?;
                 check_one(ctx, &request, CallOptions::empty(), now_us)
             }
@@ -64,7 +65,7 @@ struct Rate {
 
 impl Rate {
     fn parse(args: Args) -> Result<Self, Error> {
-        let number = |at: usize, error| syntax::count(Some(args.get(at).as_bytes()), error);
+        let number = |at: usize, error| syntax::parse_count(Some(args.get(at).as_bytes()), error);
         let max_burst = number(2, Error::Capacity)?;
         let count = number(3, Error::Refill)?;
         let period_ms = number(4, Error::Period)?.saturating_mul(1000);
@@ -84,24 +85,26 @@ impl Rate {
     /// Makes a key that redis-cell left into one of ours that owes the same. Its keys are strings: the time in
     /// nanoseconds at which nothing is owed any more, and at which they expire: other strings are not touched.
     #[cold]
-    fn take_over(&self, ctx: &Context, name: Arg) -> Result<(), CommandError> {
+    fn take_over(&self, ctx: &Context, name: ServerStr) -> Result<(), CommandError> {
         let mut key = Key::open_to_write(ctx, name);
-        let free_at_us = key.number().ok_or(Error::WrongType)?.div_ceil(1000);
+        let free_at_us = key.number().ok_or(CommandError::WrongType)?.div_ceil(1000);
         if key.expire_at_ms().abs_diff((free_at_us / 1000) as i64) > 2000 {
-            return Err(Error::WrongType.into());
+            return Err(CommandError::WrongType);
         }
         let owed_us = free_at_us.saturating_sub(ctx.now_us()).max(1);
-        // As if whole units had been taken a moment ago, of which only so much is still owed now.
+        // As if whole units had been charged a moment ago, of which only this much is still owed.
         let (count, period_us) = (u128::from(self.count), u128::from(self.period_us));
         let units = (u128::from(owed_us) * count).div_ceil(period_us);
-        let taken_us = u128::from(free_at_us).checked_sub((units * period_us).div_ceil(count));
-        let (Some(taken_us), true) = (taken_us, units <= u128::from(MAX_COUNT)) else {
-            return Err(Error::WrongType.into());
+        let charged_us = u128::from(free_at_us).checked_sub((units * period_us).div_ceil(count));
+        let (Some(charged_us), true) = (charged_us, units <= u128::from(MAX_COUNT)) else {
+            return Err(CommandError::WrongType);
         };
         let limit = &self.spec.limit;
-        let outcome = limit.evaluate(None, taken_us as u64, units as u64, Mode::Force)?;
-        match outcome.update {
-            Some(update) => commit::commit_one(ctx, &mut key, name, update, Some(outcome.expiry)),
+        let evaluation = limit.evaluate(None, charged_us as u64, units as u64, Mode::Force)?;
+        match evaluation.update {
+            Some(update) => {
+                commit::commit_one(ctx, &mut key, name, update, Some(evaluation.expiry))
+            }
             None => Ok(()),
         }
     }
@@ -110,7 +113,7 @@ impl Rate {
 /// The errors of a bucket, in redis-cell's words.
 #[cold]
 fn explain(error: Error) -> CommandError {
-    CommandError::Text(match error {
+    CommandError::Static(match error {
         Error::Capacity => "ERR max_burst must be an integer between 0 and 9007199254740990",
         Error::Refill => "ERR count must be an integer between 1 and 9007199254740991",
         Error::Period => "ERR period must be a number of seconds between 1 and 315360000",

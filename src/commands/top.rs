@@ -3,15 +3,15 @@
 use std::ffi::CStr;
 
 use rl_core::stats::RankBy;
-use rl_core::{Error, syntax};
+use rl_core::syntax;
 
 use crate::error::{CommandError, TOP_BY, TOP_COUNT, TOP_SYNTAX};
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
 use crate::stats;
 
-pub(crate) struct Top;
+pub(crate) struct TopCommand;
 
-impl Command for Top {
+impl Command for TopCommand {
     const NAME: &'static CStr = c"RL.TOP";
     // For administrators, because it shows the names of all keys.
     const FLAGS: CommandFlags = CommandFlags::ADMIN
@@ -48,8 +48,8 @@ impl Command for Top {
         let mut args = args.from(1);
         while let Some(option) = args.next() {
             if option.eq_ignore_ascii_case(b"COUNT") && count.is_none() {
-                match syntax::count(args.next(), Error::Limit) {
-                    Ok(value @ 1..) => count = Some(value),
+                match args.next().and_then(syntax::as_count) {
+                    Some(value @ 1..) => count = Some(value),
                     _ => return Err(TOP_COUNT),
                 }
             } else if option.eq_ignore_ascii_case(b"BY") && by.is_none() {

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use rl_core::policy::{OverrideAction, Rule, Rules, override_key};
 use rl_core::{Decision, Error, Limit, NEVER, OVERRIDE_INDEX};
 
-use super::migration;
 use super::registry::{self, NamedPolicy};
+use super::slot_migration;
 use crate::error::CommandError;
-use crate::server::{Arg, Context, Key, OwnedName, keys_with_overrides};
+use crate::server::{Context, Key, ServerStr, ServerString, keys_with_overrides};
 use crate::stats::PolicyObservation;
 
 /// A policy as it applies to one key.
@@ -34,7 +34,7 @@ impl EffectivePolicy {
     #[inline]
     pub(crate) fn find(
         ctx: &Context,
-        key: Arg,
+        key: ServerStr,
         policy: &[u8],
         cost: u64,
         now_us: u64,
@@ -53,12 +53,12 @@ impl EffectivePolicy {
     }
 
     #[cold]
-    fn look_up(&mut self, ctx: &Context, key: Arg, now_us: u64) {
+    fn look_up(&mut self, ctx: &Context, key: ServerStr, now_us: u64) {
         let Some(override_key) = override_key(key.as_bytes()) else {
             return;
         };
-        let override_key = OwnedName::new(ctx, &override_key);
-        let key = Key::open_quietly(ctx, override_key.arg());
+        let override_key = ServerString::new(ctx, &override_key);
+        let key = Key::open_quietly(ctx, override_key.borrow());
         // A key of that name that is something else overrides nothing.
         let Ok(Some(stored)) = key.overrides() else {
             return;
@@ -98,12 +98,15 @@ impl EffectivePolicy {
     pub(crate) fn check_migration(
         &self,
         ctx: &Context,
-        key: Arg,
+        key: ServerStr,
         exists: bool,
     ) -> Result<(), CommandError> {
-        if migration::is_cluster() && !self.found && (!exists || migration::is_suspected()) {
+        if slot_migration::is_cluster()
+            && !self.found
+            && (!exists || slot_migration::is_suspected())
+        {
             return match override_key(key.as_bytes()) {
-                Some(override_key) => migration::check_call(ctx, key, &override_key, exists),
+                Some(override_key) => slot_migration::check_call(ctx, key, &override_key, exists),
                 None => Ok(()),
             };
         }

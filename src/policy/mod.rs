@@ -2,8 +2,8 @@
 //! overrides in slots that move.
 
 mod effective;
-pub(crate) mod migration;
 pub(crate) mod persistence;
 pub(crate) mod registry;
+pub(crate) mod slot_migration;
 
 pub(crate) use effective::EffectivePolicy;

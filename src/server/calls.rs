@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use redis_module::raw::*;
 
-use super::{Arg, Context, api};
+use super::{Context, ServerStr, api};
 
 /// Which way slots of this node are moving key by key.
 pub(crate) struct Moving {
@@ -32,7 +32,7 @@ impl Context {
 
     /// Whether the server would run a command of this client on both keys here; if not, their slot is being moved and
     /// they are not both here. `missing` promises that the first key does not exist.
-    pub(crate) fn serves_both(&self, one: Arg, other: Arg, missing: bool) -> bool {
+    pub(crate) fn serves_both(&self, one: ServerStr, other: ServerStr, missing: bool) -> bool {
         // SAFETY: all pointers are valid during the calls; the formats match: s a string of the server, c a C string.
         // The reply is ours to free.
         unsafe {

@@ -7,6 +7,7 @@ use bitflags::bitflags;
 use redis_module::raw::{self, *};
 use rl_core::Error;
 
+use super::error::{READ_ONLY, UNKNOWN_SUBCOMMAND};
 use super::{Args, CommandError, Context, Docs, api, docs, help};
 
 bitflags! {
@@ -123,8 +124,8 @@ fn arity(min_args: usize, max_args: usize) -> c_int {
     }
 }
 
-fn check(result: c_int) -> Result<(), Error> {
-    if result == REDISMODULE_OK as c_int {
+fn to_result(status: c_int) -> Result<(), Error> {
+    if status == REDISMODULE_OK as c_int {
         Ok(())
     } else {
         Err(Error::Internal)
@@ -141,7 +142,7 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
     // SAFETY: the context is valid during the load, the strings live until the calls return, the function lives as
     // long as the module.
     unsafe {
-        check(api!(RedisModule_CreateCommand)(
+        to_result(api!(RedisModule_CreateCommand)(
             ctx.raw,
             C::NAME.as_ptr(),
             Some(entry::<C>),
@@ -161,7 +162,7 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
 }
 
 /// Registers a container and its subcommands. A server without subcommands gets one command, which is not a write
-/// command, because replicas could not run GET then: [`may_write`] checks what a write command may not do.
+/// command, because replicas could not run GET then: [`check_write_allowed`] makes the checks that the server makes for write commands.
 pub(crate) fn register_container<C: Container>(ctx: &Context) -> Result<(), Error> {
     let (first, last, step) = C::KEYS.range();
     let create = |function: RedisModuleCmdFunc, flags: CommandFlags, first, last, step| {
@@ -169,7 +170,7 @@ pub(crate) fn register_container<C: Container>(ctx: &Context) -> Result<(), Erro
         let name = C::NAME.as_ptr();
         // SAFETY: the context is valid during the load, the strings live until the call returns, the function lives
         // as long as the module.
-        check(unsafe {
+        to_result(unsafe {
             let flags = flags.as_ptr();
             api!(RedisModule_CreateCommand)(ctx.raw, name, function, flags, first, last, step)
         })
@@ -198,7 +199,7 @@ pub(crate) fn register_container<C: Container>(ctx: &Context) -> Result<(), Erro
             };
             let (first, last, step) = keys.range();
             let flags = subcommand.flags.names()?;
-            check(create_subcommand(
+            to_result(create_subcommand(
                 parent,
                 subcommand.name.as_ptr(),
                 Some(container_entry::<C>),
@@ -224,7 +225,7 @@ unsafe fn set_acl(command: *mut RedisModuleCommand, flags: CommandFlags) -> Resu
     // SAFETY: promised by the caller; the string lives until the call returns.
     unsafe {
         match raw::RedisModule_SetCommandACLCategories {
-            Some(set) => check(set(command, flags.acl_categories()?.as_ptr())),
+            Some(set) => to_result(set(command, flags.acl_categories()?.as_ptr())),
             None => Ok(()),
         }
     }
@@ -235,13 +236,13 @@ pub(crate) fn add_acl_category(ctx: &Context) -> Result<(), Error> {
     // SAFETY: the context is valid during the load; the name is static.
     unsafe {
         match raw::RedisModule_AddACLCategory {
-            Some(add) => check(add(ctx.raw, c"rl".as_ptr())),
+            Some(add) => to_result(add(ctx.raw, c"rl".as_ptr())),
             None => Ok(()),
         }
     }
 }
 
-/// Where every request enters.
+/// Where every call enters.
 unsafe extern "C" fn entry<C: Command>(
     ctx: *mut RedisModuleCtx,
     argv: *mut *mut RedisModuleString,
@@ -257,7 +258,7 @@ unsafe extern "C" fn entry<C: Command>(
     })
 }
 
-/// Where every request to a container enters.
+/// Where every call of a container enters.
 unsafe extern "C" fn container_entry<C: Container>(
     ctx: *mut RedisModuleCtx,
     argv: *mut *mut RedisModuleString,
@@ -277,31 +278,31 @@ unsafe extern "C" fn container_entry<C: Container>(
         }
         let mut subcommands = C::SUBCOMMANDS.iter();
         let subcommand = subcommands.find(|subcommand| named(subcommand.name));
-        let subcommand = subcommand.ok_or(Error::UnknownSubcommand)?;
+        let subcommand = subcommand.ok_or(UNKNOWN_SUBCOMMAND)?;
         if args.len() < subcommand.min_args || args.len() > subcommand.max_args {
             return Err(CommandError::WrongArity);
         }
         if subcommand.flags.is_write() {
-            may_write(&ctx)?;
+            check_write_allowed(&ctx)?;
         }
         (subcommand.run)(&ctx, args)
     })
 }
 
-/// Whether a client may change anything. A server that knows subcommands has checked all of it, unless a module
-/// called; what comes from a primary or a file never fails.
-fn may_write(ctx: &Context) -> Result<(), CommandError> {
-    if ctx.is_replaying() {
+/// Fails if the client may not change anything now. A server that knows subcommands has checked all of this already,
+/// unless a module made the call. What comes from a primary or a file is never refused.
+fn check_write_allowed(ctx: &Context) -> Result<(), CommandError> {
+    if !ctx.is_from_client() {
         return Ok(());
     }
     if ctx.is_read_only_replica() {
-        return Err(Error::ReadOnly.into());
+        return Err(READ_ONLY);
     }
     // SAFETY: a plain read of a function pointer that the server set at load.
     if unsafe { raw::RedisModule_CreateSubcommand }.is_none()
-        && let Some(why) = ctx.why_no_writes()
+        && let Some(refusal) = ctx.write_refusal()
     {
-        return Err(CommandError::Text(why));
+        return Err(CommandError::Static(refusal));
     }
     Ok(())
 }

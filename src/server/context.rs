@@ -6,7 +6,7 @@ use std::slice;
 use bitflags::bitflags;
 use redis_module::raw::{self, *};
 
-use super::{Arg, api, c_line};
+use super::{ServerStr, api, c_line};
 
 bitflags! {
     /// What the server says about itself and the current call.
@@ -125,7 +125,7 @@ impl Context {
     }
 
     /// Tells WATCH and client-side caches that the key changed.
-    pub(crate) fn signal_modified(&self, name: Arg) {
+    pub(crate) fn signal_modified(&self, name: ServerStr) {
         // SAFETY: context and name are valid during the call.
         unsafe { api!(RedisModule_SignalModifiedKey)(self.raw, name.raw) };
     }
@@ -137,7 +137,7 @@ impl Context {
     }
 
     /// Sends `RL.LOAD key expire-at-ms blob` to replicas and the AOF, in place of the command.
-    pub(crate) fn replicate_load(&self, name: Arg, expire_at_ms: i64, blob: &[u8]) {
+    pub(crate) fn replicate_load(&self, name: ServerStr, expire_at_ms: i64, blob: &[u8]) {
         // SAFETY: all pointers are valid during the call; the arguments are those of the format.
         unsafe {
             api!(RedisModule_Replicate)(
@@ -153,7 +153,7 @@ impl Context {
     }
 
     /// Sends `DEL key` to replicas and the AOF, in place of the command.
-    pub(crate) fn replicate_delete(&self, name: Arg) {
+    pub(crate) fn replicate_delete(&self, name: ServerStr) {
         // SAFETY: all pointers are valid during the call and the format matches.
         unsafe {
             api!(RedisModule_Replicate)(self.raw, c"DEL".as_ptr(), c"s".as_ptr(), name.raw);
@@ -236,20 +236,20 @@ impl Context {
         ContextFlags::from_bits_retain(flags as u32)
     }
 
-    /// Whether a state must be applied as it comes: from a primary, or from a file.
-    pub(crate) fn is_applying(&self) -> bool {
-        let applying = ContextFlags::LOADING | ContextFlags::REPLICATED | ContextFlags::REPLICA;
-        self.flags().intersects(applying)
+    /// Whether this server's data comes from a primary or a file, so that it must be applied as it comes.
+    pub(crate) fn is_replica_or_loading(&self) -> bool {
+        let flags = ContextFlags::LOADING | ContextFlags::REPLICATED | ContextFlags::REPLICA;
+        self.flags().intersects(flags)
     }
 
     pub(crate) fn is_loading(&self) -> bool {
         self.flags().contains(ContextFlags::LOADING)
     }
 
-    /// Whether a call comes from a primary or from a file.
-    pub(crate) fn is_replaying(&self) -> bool {
-        let replaying = ContextFlags::LOADING | ContextFlags::REPLICATED;
-        self.flags().intersects(replaying)
+    /// Whether a client makes the current call: it comes neither from a primary nor from a file.
+    pub(crate) fn is_from_client(&self) -> bool {
+        let replayed = ContextFlags::LOADING | ContextFlags::REPLICATED;
+        !self.flags().intersects(replayed)
     }
 
     pub(crate) fn is_read_only_replica(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Why a command failed, as an error reply. Most texts are static; see [`rl_core::Error`].
+//! Why a command failed, as an error reply. [`rl_core::Error`] has the texts about limits and their arguments.
 
 use rl_core::{Algorithm, Error};
 
@@ -7,17 +7,26 @@ use super::Context;
 pub(crate) enum CommandError {
     /// The standard reply to a wrong number of arguments.
     WrongArity,
+    /// The key holds a value that is not of this module.
+    WrongType,
     /// The key holds a limit of another algorithm.
     WrongAlgorithm {
         stored: Algorithm,
         requested: Algorithm,
     },
     /// A whole error line, code first.
-    Text(&'static str),
-    /// A whole error line that names something of this call, such as its policy or key.
-    Line(String),
+    Static(&'static str),
+    /// A whole error line that quotes something of this call, such as its policy or key.
+    Formatted(String),
     Core(Error),
 }
+
+const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+
+pub(super) const UNKNOWN_SUBCOMMAND: CommandError =
+    CommandError::Static("ERR unknown subcommand. Try HELP.");
+pub(super) const READ_ONLY: CommandError =
+    CommandError::Static("READONLY You can't write against a read only replica.");
 
 impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
@@ -30,11 +39,12 @@ impl CommandError {
     pub(super) fn reply(&self, ctx: &Context) {
         match self {
             Self::WrongArity => ctx.reply_wrong_arity(),
+            Self::WrongType => ctx.reply_error(&[WRONG_TYPE]),
             Self::WrongAlgorithm { stored, requested } => {
                 ctx.reply_error(&wrong_algorithm("", *stored, *requested));
             }
-            Self::Text(text) => ctx.reply_error(&[text]),
-            Self::Line(line) => ctx.reply_error_line(line),
+            Self::Static(line) => ctx.reply_error(&[line]),
+            Self::Formatted(line) => ctx.reply_error_line(line),
             Self::Core(error) => ctx.reply_error(&[error.message()]),
         }
     }
@@ -46,9 +56,9 @@ impl CommandError {
         match self {
             Self::WrongAlgorithm { stored, requested } => {
                 let key = format!(" '{key}'");
-                Self::Line(wrong_algorithm(&key, stored, requested).concat())
+                Self::Formatted(wrong_algorithm(&key, stored, requested).concat())
             }
-            Self::Core(Error::WrongType) => Self::Line(format!("{}: '{key}'", Error::WrongType)),
+            Self::WrongType => Self::Formatted(format!("{WRONG_TYPE}: '{key}'")),
             other => other,
         }
     }

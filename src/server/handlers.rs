@@ -1,6 +1,6 @@
 //! What the module does when the server calls it for anything but a command.
 
-use super::info::Running;
+use super::info::InfoAccess;
 use super::{Context, Info, Loading};
 
 /// Implemented once, in `lib.rs`, so that this folder depends on nothing else of the module.
@@ -26,5 +26,5 @@ pub(crate) trait Handlers: 'static {
 
     /// Fields that a crash report may contain: it is written on any thread, at any moment.
     fn write_info_atomics(info: &Info);
-    fn write_info_counters(info: &Info, proof: &Running);
+    fn write_info_counters(info: &Info, proof: &InfoAccess);
 }

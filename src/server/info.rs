@@ -12,7 +12,7 @@ pub(crate) struct Info {
 }
 
 /// INFO of a server that is running, and not of one that reports its crash.
-pub(crate) struct Running(());
+pub(crate) struct InfoAccess(());
 
 impl Info {
     pub(crate) fn text(&self, field: &CStr, value: &CStr) {
@@ -44,7 +44,7 @@ unsafe extern "C" fn write<H: Handlers>(ctx: *mut RedisModuleInfoCtx, for_crash_
         H::write_info_atomics(&info);
         // Any thread may crash, at any moment, while the main thread is changing everything else.
         if for_crash_report == 0 {
-            H::write_info_counters(&info, &Running(()));
+            H::write_info_counters(&info, &InfoAccess(()));
         }
     });
 }

@@ -13,7 +13,7 @@ use rl_core::{Algorithm, Blob, Error, Packed, State, Update};
 use super::boxed_value::{Boxed, BoxedState};
 use super::datatype::{Value, algorithm_of, overrides_type, state_type};
 use super::packed_state::PackedState;
-use super::{Arg, CommandError, Context, api};
+use super::{CommandError, Context, ServerStr, api};
 
 /// Closed when dropped.
 pub(crate) struct Key {
@@ -61,17 +61,17 @@ impl Drop for UnpackedState {
 }
 
 impl Key {
-    pub(crate) fn open_to_read(ctx: &Context, name: Arg) -> Self {
+    pub(crate) fn open_to_read(ctx: &Context, name: ServerStr) -> Self {
         Self::open(ctx, name, REDISMODULE_READ)
     }
 
-    pub(crate) fn open_to_write(ctx: &Context, name: Arg) -> Self {
+    pub(crate) fn open_to_write(ctx: &Context, name: ServerStr) -> Self {
         Self::open(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE)
     }
 
     /// Reads a key that the caller did not name, so that it counts neither as a hit nor as a miss. Before 7.2, only
     /// keys opened for writing are not counted, which changes nothing until something is written.
-    pub(crate) fn open_quietly(ctx: &Context, name: Arg) -> Self {
+    pub(crate) fn open_quietly(ctx: &Context, name: ServerStr) -> Self {
         // SAFETY: a plain read of a function pointer that the server set at load.
         let mode = match unsafe { raw::RedisModule_GetOpenKeyModesAll } {
             Some(_) => {
@@ -82,7 +82,7 @@ impl Key {
         Self::open(ctx, name, mode)
     }
 
-    fn open(ctx: &Context, name: Arg, mode: u32) -> Self {
+    fn open(ctx: &Context, name: ServerStr, mode: u32) -> Self {
         // SAFETY: context and name are valid during the command, and the key is closed within it.
         let raw = unsafe { api!(RedisModule_OpenKey)(ctx.raw, name.raw, mode as c_int) };
         Self {
@@ -117,7 +117,7 @@ impl Key {
                 stored,
                 requested: algorithm,
             },
-            None => Error::WrongType.into(),
+            None => CommandError::WrongType,
         })
     }
 
@@ -126,7 +126,7 @@ impl Key {
         if self.raw.is_null() || self.is_empty() {
             return Ok(());
         }
-        let algorithm = algorithm_of(self.data_type()).ok_or(Error::WrongType)?;
+        let algorithm = algorithm_of(self.data_type()).ok_or(CommandError::WrongType)?;
         Ok(self.read_state(algorithm)?)
     }
 
@@ -257,12 +257,12 @@ impl Key {
     }
 
     /// The overrides that the key holds; it may be missing.
-    pub(crate) fn overrides(&self) -> Result<Option<&Overrides>, Error> {
+    pub(crate) fn overrides(&self) -> Result<Option<&Overrides>, CommandError> {
         if self.raw.is_null() || self.is_empty() {
             return Ok(None);
         }
         if self.data_type() != overrides_type() {
-            return Err(Error::WrongType);
+            return Err(CommandError::WrongType);
         }
         // SAFETY: the key is open, its type is that of overrides, and only `self` replaces the value.
         unsafe {

@@ -3,7 +3,7 @@
 //! | callback | runs on | proof |
 //! |---|---|---|
 //! | commands, timers, events, CONFIG | the main thread | `Context`, `ConfigAccess` |
-//! | INFO | the main thread | `Running` |
+//! | INFO | the main thread | `InfoAccess` |
 //! | INFO of a crash report | the thread that crashed, in a signal handler, at any moment | none: atomics only |
 //! | a value's `free` | the main thread; the lazy-free thread (UNLINK, FLUSHALL ASYNC, lazy expiry and eviction); an I/O thread of Valkey 8.0 and later (a value that another replaces). Several at once | none: the value alone, and atomics |
 //! | a value's `free_effort`, `unlink`, `copy`, `mem_usage`, `digest`, `defrag` | the main thread | none: the value alone |
@@ -18,14 +18,14 @@ use std::cell::RefCell;
 
 use super::Context;
 use super::config::ConfigAccess;
-use super::info::Running;
+use super::info::InfoAccess;
 
 /// Proof of being called by the server on its main thread. What a callback has no proof for, it may not touch: it keeps to
 /// its arguments, the server's allocator and atomics.
 pub(crate) trait OnMainThread {}
 
 impl OnMainThread for Context {}
-impl OnMainThread for Running {}
+impl OnMainThread for InfoAccess {}
 impl OnMainThread for ConfigAccess {}
 
 /// Reached only with a proof of being on the main thread.

@@ -39,10 +39,10 @@ pub(crate) use entry_point::{entry_point, on_load};
 pub(crate) use error::CommandError;
 pub(crate) use events::{Loading, schedule_deferred, subscribe};
 pub(crate) use handlers::Handlers;
-pub(crate) use info::{Info, Running, register_info};
+pub(crate) use info::{Info, InfoAccess, register_info};
 pub(crate) use key::Key;
 pub(crate) use main_thread::{MainThread, OnMainThread};
-pub(crate) use string::{Arg, Args, OwnedName};
+pub(crate) use string::{Args, ServerStr, ServerString};
 
 /// A function that every supported server has. Its absence is a bug in this module, so it may panic;
 /// panics end at the boundary, in an error reply.

@@ -13,7 +13,7 @@ use rl_core::Error;
 
 use super::datatype::{check_encoding, no_methods, policy_marker_type};
 use super::io::{Io, log_refusal};
-use super::{Context, Handlers, Key, OwnedName, api, catch_panic};
+use super::{Context, Handlers, Key, ServerString, api, catch_panic};
 
 /// The version of the policies' bytes, which are followed by JSON.
 const VERSION: u64 = 1;
@@ -117,8 +117,8 @@ pub(super) fn add_marker<H: Handlers>(ctx: &Context) {
         return;
     }
     for number in 1..=u32::MAX {
-        let name = OwnedName::new(ctx, &marker_name(number));
-        let key = Key::open_to_write(ctx, name.arg());
+        let name = ServerString::new(ctx, &marker_name(number));
+        let key = Key::open_to_write(ctx, name.borrow());
         if key.is_empty() {
             // SAFETY: the type is of this module, and the value lives forever.
             let added = unsafe { key.set(policy_marker_type(), value()) };
@@ -139,8 +139,8 @@ fn remove_marker() {
         let raw = api!(RedisModule_GetThreadSafeContext)(ptr::null_mut());
         {
             let ctx = Context::new(raw);
-            let name = OwnedName::new(&ctx, &marker_name(number));
-            Key::open_to_write(&ctx, name.arg()).delete();
+            let name = ServerString::new(&ctx, &marker_name(number));
+            Key::open_to_write(&ctx, name.borrow()).delete();
         }
         api!(RedisModule_FreeThreadSafeContext)(raw);
     }

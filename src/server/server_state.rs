@@ -39,9 +39,9 @@ impl Context {
         }
     }
 
-    /// Why the server refuses write commands of clients now, if it does, by the server's own rules. Only for servers that
-    /// cannot check it themselves (before 7.0).
-    pub(crate) fn why_no_writes(&self) -> Option<&'static str> {
+    /// The error with which the server refuses write commands of clients now, if it does. For servers that cannot check
+    /// subcommands themselves (before 7.0).
+    pub(crate) fn write_refusal(&self) -> Option<&'static str> {
         let setting = |name: &[u8]| {
             self.call_for_text(c"CONFIG", &[b"GET", name])
                 .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Arguments of a command, borrowed from the server for the duration of the call.
+//! Strings of the server: the arguments of a command, and names that this module makes.
 
 use std::marker::PhantomData;
 use std::slice;
@@ -7,14 +7,14 @@ use redis_module::raw::{RedisModuleCtx, RedisModuleString};
 
 use super::{Context, api};
 
-/// One argument.
+/// A string of the server, borrowed for the duration of the call, such as an argument.
 #[derive(Clone, Copy)]
-pub(crate) struct Arg<'a> {
+pub(crate) struct ServerStr<'a> {
     pub(super) raw: *mut RedisModuleString,
     call: PhantomData<&'a ()>,
 }
 
-impl<'a> Arg<'a> {
+impl<'a> ServerStr<'a> {
     #[inline(always)]
     pub(crate) fn as_bytes(self) -> &'a [u8] {
         // SAFETY: the server keeps its arguments alive and unchanged until the command returns, which
@@ -35,13 +35,13 @@ pub(super) unsafe fn bytes<'a>(raw: *mut RedisModuleString) -> &'a [u8] {
     }
 }
 
-/// A name that this module made.
-pub(crate) struct OwnedName {
+/// A string of the server that this module made, such as the name of a key. Freed when dropped.
+pub(crate) struct ServerString {
     raw: *mut RedisModuleString,
     ctx: *mut RedisModuleCtx,
 }
 
-impl OwnedName {
+impl ServerString {
     pub(crate) fn new(ctx: &Context, bytes: &[u8]) -> Self {
         // SAFETY: the context is valid; the server copies the bytes.
         let raw =
@@ -49,15 +49,15 @@ impl OwnedName {
         Self { raw, ctx: ctx.raw }
     }
 
-    pub(crate) fn arg(&self) -> Arg<'_> {
-        Arg {
+    pub(crate) fn borrow(&self) -> ServerStr<'_> {
+        ServerStr {
             raw: self.raw,
             call: PhantomData,
         }
     }
 }
 
-impl Drop for OwnedName {
+impl Drop for ServerString {
     fn drop(&mut self) {
         // SAFETY: made once, freed once, within the call that the context belongs to; anyone else who needs the
         // string holds a reference of its own.
@@ -85,8 +85,8 @@ impl<'a> Args<'a> {
     }
 
     /// The argument at `position`; the caller has checked [`Args::len`].
-    pub(crate) fn get(self, position: usize) -> Arg<'a> {
-        Arg {
+    pub(crate) fn get(self, position: usize) -> ServerStr<'a> {
+        ServerStr {
             raw: self.argv[position],
             call: PhantomData,
         }
@@ -96,7 +96,7 @@ impl<'a> Args<'a> {
     pub(crate) fn from(self, position: usize) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone {
         let argv = self.argv.get(position..).unwrap_or_default();
         argv.iter().map(|&raw| {
-            Arg {
+            ServerStr {
                 raw,
                 call: PhantomData,
             }

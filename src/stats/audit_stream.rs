@@ -13,7 +13,7 @@ const MAX_PENDING: usize = 10_000;
 /// command, which may itself be within a script.
 pub(super) fn add(ctx: &Context, observation: &Observation, denial: &Denial) {
     // A replica's data is its primary's alone.
-    if ctx.is_applying() {
+    if ctx.is_replica_or_loading() {
         return;
     }
     let first = with(ctx, |stats| {
@@ -60,7 +60,7 @@ fn try_add(ctx: &Context, entry: &Entry) -> bool {
         return false;
     };
     // The server does not check for modules whether memory is full, or whether it has become a replica.
-    if stream.is_empty() || ctx.is_full() || ctx.is_applying() {
+    if stream.is_empty() || ctx.is_full() || ctx.is_replica_or_loading() {
         return false;
     }
     let mut args = vec![

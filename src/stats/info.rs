@@ -6,7 +6,7 @@ use super::with;
 use crate::check::policy_state_resets;
 use crate::policy::registry;
 use crate::replication;
-use crate::server::{Info, Running, keys_with_overrides};
+use crate::server::{Info, InfoAccess, keys_with_overrides};
 
 /// What a crash report contains as well: it may be written at any moment, on any thread.
 pub(crate) fn write_atomics(info: &Info) {
@@ -22,7 +22,7 @@ pub(crate) fn write_atomics(info: &Info) {
     info.number(c"replayed_decisions", replication::replayed_decisions());
 }
 
-pub(crate) fn write_counters(info: &Info, proof: &Running) {
+pub(crate) fn write_counters(info: &Info, proof: &InfoAccess) {
     with(proof, |stats| {
         for (field, outcome) in [
             (c"allowed", Outcome::Allowed),

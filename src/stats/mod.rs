@@ -13,7 +13,7 @@ use rl_core::stats::{Counters, MINUTE_US, Outcome, TopKeys};
 use rl_core::{Decision, Limit};
 
 use crate::config::{Config, Number};
-use crate::server::{Arg, ConfigAccess, Context, MainThread, OnMainThread};
+use crate::server::{ConfigAccess, Context, MainThread, OnMainThread, ServerStr};
 use audit_log::AuditLog;
 pub(crate) use audit_log::{Entry, FieldValue};
 
@@ -45,7 +45,7 @@ pub(crate) enum DeniedBy<'a> {
 /// One limit of a call that was charged or denied. PEEK is not observed.
 #[derive(Clone, Copy)]
 pub(crate) struct Observation<'a> {
-    pub(crate) key: Arg<'a>,
+    pub(crate) key: ServerStr<'a>,
     pub(crate) cost: u64,
     pub(crate) outcome: Outcome,
     pub(crate) policy: Option<PolicyObservation<'a>>,

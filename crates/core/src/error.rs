@@ -1,4 +1,5 @@
-//! Every error text, in one place. They are static, so that rejecting bad input costs nothing.
+//! The errors about limits, states and the arguments that describe them. Their texts are static, so that rejecting bad
+//! input costs nothing.
 
 use std::fmt;
 
@@ -64,22 +65,14 @@ pub enum Error {
     OddArguments,
     /// Words follow a complete spec.
     TrailingWords,
-    /// The same key is used twice in a call.
-    RepeatedKey,
     /// There are more limits than one call may check.
     TooManyLimits,
-    /// The expiry is not an integer in range.
-    ExpireAt,
     /// No version ever wrote these bytes.
     DamagedState,
     /// A later version wrote these bytes.
     NewerState,
     /// The state belongs to another algorithm than the limit.
     WrongAlgorithm,
-    /// The key has another Redis type.
-    WrongType,
-    /// A new key is needed while memory is full.
-    OutOfMemory,
     /// The name of a policy is not valid.
     PolicyName,
     /// A policy or an override has no limit, or too many.
@@ -102,14 +95,6 @@ pub enum Error {
     OverrideExpiry,
     /// The key already has as many overrides as a key can have.
     TooManyOverrides,
-    /// There is no name in the key's slot for the key of its overrides.
-    NoOverrideKey,
-    /// The JSON is longer than any set of policies.
-    JsonTooLong,
-    /// The subcommand does not exist.
-    UnknownSubcommand,
-    /// Only a primary may make changes.
-    ReadOnly,
     /// A bug was caught before it could harm the server.
     Internal,
 }
@@ -160,18 +145,12 @@ impl Error {
                 "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\""
             }
             Self::TrailingWords => "ERR only PRECISION n (for SLIDE) may follow a limit's cost",
-            Self::RepeatedKey => "ERR a key may appear only once in a call",
             Self::TooManyLimits => "ERR a call may check at most 128 limits",
-            Self::ExpireAt => {
-                "ERR expire-at-ms must be a Unix time in milliseconds between 0 and 9007199254740991"
-            }
             Self::DamagedState => "ERR damaged rate-limit state",
             Self::NewerState => {
                 "ERR rate-limit state of a newer version: upgrade this module first"
             }
             Self::WrongAlgorithm => "WRONGTYPE the key holds a limit of another algorithm",
-            Self::WrongType => "WRONGTYPE Operation against a key holding the wrong kind of value",
-            Self::OutOfMemory => "OOM command not allowed when used memory > 'maxmemory'.",
             Self::PolicyName => {
                 "ERR policy name must be 1 to 128 printable ASCII characters without spaces"
             }
@@ -195,12 +174,6 @@ impl Error {
                 "ERR EX must be a duration between 1ms and 3650d (ms, s, m, h, d)"
             }
             Self::TooManyOverrides => "ERR a key can have overrides of at most 64 policies",
-            Self::NoOverrideKey => {
-                "ERR an empty key, or one with a } outside a hash tag, cannot have overrides"
-            }
-            Self::JsonTooLong => "ERR policies must be JSON of at most 16777216 bytes",
-            Self::UnknownSubcommand => "ERR unknown subcommand. Try HELP.",
-            Self::ReadOnly => "READONLY You can't write against a read only replica.",
             Self::Internal => "ERR internal error in the rl module, see the server log",
         }
     }
@@ -213,9 +186,7 @@ impl Error {
         let message = self.message();
         message.strip_prefix("ERR ").unwrap_or(message)
     }
-}
 
-impl Error {
     /// The error for an argument that is missing, from the one for an argument that is wrong. Other texts name the
     /// argument in both cases.
     #[cold]

@@ -31,8 +31,8 @@ impl<'a> Spec<'a> {
         let mut limit = Limit::parse(algorithm, &mut words)?;
         let mut word = words.next();
         let mut cost = 1;
-        if let Some(value) = word.and_then(integer) {
-            cost = units::count(value, Error::Cost)?;
+        if let Some(value) = word.and_then(parse_integer) {
+            cost = units::check_count(value, Error::Cost)?;
             word = words.next();
         } else if let Some(word) = word
             && !is_option(word)
@@ -174,10 +174,10 @@ fn prefix<'a>(
 fn policy_cost(mut words: SpecWords) -> Result<u64, Error> {
     let cost = match words.next() {
         None => return Ok(1),
-        Some(word) => integer(word).ok_or_else(|| not_a_cost(word))?,
+        Some(word) => parse_integer(word).ok_or_else(|| not_a_cost(word))?,
     };
     match words.next() {
-        None => units::count(cost, Error::Cost),
+        None => units::check_count(cost, Error::Cost),
         Some(word) => Err(trailing(word)),
     }
 }
@@ -196,7 +196,7 @@ pub fn check_args<'a>(args: impl Iterator<Item = &'a [u8]>) -> Result<(u64, Call
             if index > 0 {
                 return Err(Error::UnknownOption);
             }
-            cost = Some(count(Some(arg), Error::Cost)?);
+            cost = Some(parse_count(Some(arg), Error::Cost)?);
         }
     }
     Ok((cost.unwrap_or(1), options.consistent()?))
@@ -271,8 +271,8 @@ pub fn one_limit_args<'a>(
     let mut cost = 1;
     let mut unknown = Error::Cost;
     let mut arg = args.next();
-    if let Some(value) = arg.and_then(integer) {
-        cost = units::count(value, Error::Cost)?;
+    if let Some(value) = arg.and_then(parse_integer) {
+        cost = units::check_count(value, Error::Cost)?;
         unknown = Error::UnknownOption;
         arg = args.next();
     }
@@ -326,19 +326,25 @@ pub fn peek_spec(spec: &[u8]) -> Result<KeySpec<'_>, Error> {
     }
 }
 
+/// An integer from 0 to [`MAX_COUNT`].
+#[must_use]
+pub fn as_count(word: &[u8]) -> Option<u64> {
+    parse_integer(word).filter(|&value| value <= MAX_COUNT)
+}
+
 /// An integer from 0 to [`MAX_COUNT`]; `error` names the argument.
 #[inline]
-pub fn count(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
+pub fn parse_count(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
     let digits = word.ok_or_else(|| error.if_missing())?;
-    let value = integer(digits).ok_or(error)?;
-    units::count(value, error)
+    let value = parse_integer(digits).ok_or(error)?;
+    units::check_count(value, error)
 }
 
 /// A duration in microseconds; `error` names the argument.
 ///
 /// A bare integer is seconds; `ms`, `s`, `m`, `h` and `d` are the other units.
 #[inline(always)]
-pub fn duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
+pub fn parse_duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
     let word = word.ok_or_else(|| error.if_missing())?;
     let (digits, unit_ms) = match word {
         [digits @ .., b'm', b's'] => (digits, 1),
@@ -348,13 +354,13 @@ pub fn duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
         [digits @ .., b'd'] => (digits, 24 * 60 * 60 * 1000),
         digits => (digits, 1000),
     };
-    let ms = integer(digits).and_then(|amount| amount.checked_mul(unit_ms));
+    let ms = parse_integer(digits).and_then(|amount| amount.checked_mul(unit_ms));
     units::period_us(ms.ok_or(error)?, error)
 }
 
 /// A decimal number as Redis writes it: digits only, no sign, no leading zero.
 #[inline]
-pub(crate) fn integer(digits: &[u8]) -> Option<u64> {
+pub(crate) fn parse_integer(digits: &[u8]) -> Option<u64> {
     // No more digits than MAX_COUNT has, so that nothing below overflows.
     const MAX_DIGITS: usize = MAX_COUNT.ilog10() as usize + 1;
     if digits.is_empty() || digits.len() > MAX_DIGITS || (digits[0] == b'0' && digits.len() > 1) {

@@ -19,7 +19,7 @@ pub const MAX_WAIT_MS: u64 = (1 << 53) - 1;
 /// Usage beyond this many units, reachable only by forcing several huge costs, is not counted.
 pub(crate) const MAX_USAGE: u64 = 1 << 56;
 
-pub(crate) fn count(value: u64, error: Error) -> Result<u64, Error> {
+pub(crate) fn check_count(value: u64, error: Error) -> Result<u64, Error> {
     if value <= MAX_COUNT {
         Ok(value)
     } else {

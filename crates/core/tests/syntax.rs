@@ -30,11 +30,11 @@ fn spec(limit: Limit<'_>, cost: u64) -> Spec<'_> {
 }
 
 fn duration(word: &str) -> Result<u64, Error> {
-    syntax::duration_us(Some(word.as_bytes()), Error::Window)
+    syntax::parse_duration_us(Some(word.as_bytes()), Error::Window)
 }
 
 fn count(word: &str) -> Result<u64, Error> {
-    syntax::count(Some(word.as_bytes()), Error::Limit)
+    syntax::parse_count(Some(word.as_bytes()), Error::Limit)
 }
 
 fn single(algorithm: Algorithm, line: &str) -> Result<(Spec<'_>, CallOptions), Error> {
@@ -140,7 +140,7 @@ fn any_other_duration_is_refused() {
         assert_eq!(duration(word), Err(Error::Window), "{word}");
     }
     assert_eq!(
-        syntax::duration_us(None, Error::Window),
+        syntax::parse_duration_us(None, Error::Window),
         Err(Error::MissingWindow)
     );
 }
@@ -155,7 +155,10 @@ fn a_count_is_a_plain_integer_up_to_2_to_the_53_minus_1() {
     for word in wrong.split(' ').chain(["", " 1", "1 ", "1\0"]) {
         assert_eq!(count(word), Err(Error::Limit), "{word}");
     }
-    assert_eq!(syntax::count(None, Error::Limit), Err(Error::MissingLimit));
+    assert_eq!(
+        syntax::parse_count(None, Error::Limit),
+        Err(Error::MissingLimit)
+    );
 }
 
 #[test]
@@ -456,12 +459,12 @@ fn a_caller_may_refuse_a_limit() {
     let refused = syntax::multi_args(args(line).into_iter(), |_, _, _| {
         seen += 1;
         if seen == 2 {
-            Err(Error::RepeatedKey)
+            Err(Error::TooManyHolders)
         } else {
             Ok(())
         }
     });
-    assert_eq!((refused, seen), (Err(Error::RepeatedKey), 2));
+    assert_eq!((refused, seen), (Err(Error::TooManyHolders), 2));
 }
 
 #[test]

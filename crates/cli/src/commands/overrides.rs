@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rl_client::commands::{self, NewOverride, OverrideAction, OverrideRecord};
 use rl_core::Error;
-use rl_core::syntax::duration_us;
+use rl_core::syntax::parse_duration_us;
 use serde_json::json;
 
 use crate::Exit;
@@ -63,7 +63,7 @@ fn new_override(
     })?;
     let mut new = NewOverride::new(action);
     if let Some(text) = expires_in {
-        let us = duration_us(Some(text.as_bytes()), Error::OverrideExpiry);
+        let us = parse_duration_us(Some(text.as_bytes()), Error::OverrideExpiry);
         let us = us.map_err(|error| Failure::new(error.reason(), ""))?;
         new = new.expires_in(Duration::from_micros(us));
     }

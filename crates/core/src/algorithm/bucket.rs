@@ -40,8 +40,8 @@ impl BucketLimit {
             return Err(Error::Refill);
         }
         Ok(Self {
-            capacity: units::count(capacity, Error::Capacity)?,
-            refill: units::count(refill, Error::Refill)?,
+            capacity: units::check_count(capacity, Error::Capacity)?,
+            refill: units::check_count(refill, Error::Refill)?,
             period_us: units::period_us(period_ms, Error::Period)?,
         })
     }
@@ -106,15 +106,15 @@ impl<'a> AlgorithmLimit<'a> for BucketLimit {
 
     #[inline(always)]
     fn parse(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
-        let capacity = syntax::count(args.next(), Error::Capacity)?;
-        let refill = syntax::count(args.next(), Error::Refill)?;
+        let capacity = syntax::parse_count(args.next(), Error::Capacity)?;
+        let refill = syntax::parse_count(args.next(), Error::Refill)?;
         if refill == 0 {
             return Err(Error::Refill);
         }
         Ok(Self {
             capacity,
             refill,
-            period_us: syntax::duration_us(args.next(), Error::Period)?,
+            period_us: syntax::parse_duration_us(args.next(), Error::Period)?,
         })
     }
 

@@ -22,7 +22,7 @@ impl FixedLimit {
     /// A limit of 0 blocks the key.
     pub fn new(limit: u64, window_ms: u64) -> Result<Self, Error> {
         Ok(Self {
-            limit: units::count(limit, Error::Limit)?,
+            limit: units::check_count(limit, Error::Limit)?,
             window_us: units::period_us(window_ms, Error::Window)?,
         })
     }
@@ -55,8 +55,8 @@ impl<'a> AlgorithmLimit<'a> for FixedLimit {
 
     fn parse(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Ok(Self {
-            limit: syntax::count(args.next(), Error::Limit)?,
-            window_us: syntax::duration_us(args.next(), Error::Window)?,
+            limit: syntax::parse_count(args.next(), Error::Limit)?,
+            window_us: syntax::parse_duration_us(args.next(), Error::Window)?,
         })
     }
 

@@ -10,7 +10,7 @@ mod exact;
 mod fixed;
 mod leak;
 mod lease;
-mod policy;
+mod policy_limit;
 mod slide;
 mod traits;
 
@@ -31,8 +31,8 @@ pub use exact::{ExactLimit, ExactState, ExactUpdate, MAX_EXACT_LIMIT};
 pub use fixed::{FixedLimit, FixedState};
 pub use leak::{LeakLimit, LeakState};
 pub use lease::{LeaseLimit, LeaseState, LeaseUpdate, MAX_HOLDER_LEN, MAX_HOLDERS, check_holder};
-pub(crate) use policy::check_member;
-pub use policy::{
+pub(crate) use policy_limit::check_member;
+pub use policy_limit::{
     MAX_RULES, MemberState, MemberUpdate, PolicyLimit, PolicyState, PolicyUpdate, Rule,
 };
 pub use slide::{MAX_PRECISION, SlideLimit, SlideState, SubWindows, TwoWindows};

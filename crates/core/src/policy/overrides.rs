@@ -60,7 +60,7 @@ impl OverrideAction {
         }
         if is("SCALE") {
             args.next();
-            let mut part = || syntax::count(args.next(), Error::Scale);
+            let mut part = || syntax::parse_count(args.next(), Error::Scale);
             return Ok(Self::Scale(Scale::new(part()?, part()?)?));
         }
         Rules::parse(args)
@@ -113,7 +113,7 @@ impl Override {
         };
         while let Some(word) = args.next() {
             if word.eq_ignore_ascii_case(b"EX") && entry.expires_at_ms == 0 {
-                let duration_us = syntax::duration_us(args.next(), Error::OverrideExpiry)?;
+                let duration_us = syntax::parse_duration_us(args.next(), Error::OverrideExpiry)?;
                 entry.expires_at_ms = (now_us.min(MAX_TIME_US) + duration_us) / 1000;
             } else if word.eq_ignore_ascii_case(b"NOTE") && entry.note.is_empty() {
                 entry.note = check_note(args.next().ok_or(Error::Note)?)?.into();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::algorithm::{MAX_RULES, Rule, check_member};
-use crate::syntax::{count, integer, is_option, set_option};
+use crate::syntax::{is_option, parse_count, parse_integer, set_option};
 use crate::{Algorithm, Error, Limit, PolicyLimit, Relocate};
 
 /// One to sixteen limits.
@@ -28,7 +28,7 @@ impl Rules {
         }
         match peek(args) {
             Some(_) if rules.is_empty() => return Err(Error::PolicySyntax),
-            Some(arg) if integer(arg).is_some() => return Err(Error::CostInPolicy),
+            Some(arg) if parse_integer(arg).is_some() => return Err(Error::CostInPolicy),
             _ => {}
         }
         Self::new(rules)
@@ -87,7 +87,7 @@ fn parse_rule<'a>(
             set_option(&mut limit, arg, args, Error::UnknownOption)?;
         } else if arg.eq_ignore_ascii_case(b"COST") {
             args.next();
-            cost = match (cost, count(args.next(), Error::FixedCost)?) {
+            cost = match (cost, parse_count(args.next(), Error::FixedCost)?) {
                 (None, cost @ 1..) => Some(cost),
                 _ => return Err(Error::FixedCost),
             };

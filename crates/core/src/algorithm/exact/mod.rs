@@ -73,8 +73,8 @@ impl<'a> AlgorithmLimit<'a> for ExactLimit {
 
     fn parse(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Ok(Self {
-            limit: loggable(syntax::count(args.next(), Error::ExactLimit)?)?,
-            window_us: syntax::duration_us(args.next(), Error::Window)?,
+            limit: loggable(syntax::parse_count(args.next(), Error::ExactLimit)?)?,
+            window_us: syntax::parse_duration_us(args.next(), Error::Window)?,
         })
     }
 

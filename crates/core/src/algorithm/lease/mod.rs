@@ -31,7 +31,7 @@ impl<'a> LeaseLimit<'a> {
     /// A limit of 0 blocks the key.
     pub fn new(limit: u64, ttl_ms: u64, holder: &'a [u8]) -> Result<Self, Error> {
         Ok(Self {
-            limit: units::count(limit, Error::Limit)?,
+            limit: units::check_count(limit, Error::Limit)?,
             ttl_us: units::period_us(ttl_ms, Error::Ttl)?,
             holder: check_holder(holder)?,
         })
@@ -76,8 +76,8 @@ impl<'a> AlgorithmLimit<'a> for LeaseLimit<'a> {
 
     fn parse(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Ok(Self {
-            limit: syntax::count(args.next(), Error::Limit)?,
-            ttl_us: syntax::duration_us(args.next(), Error::Ttl)?,
+            limit: syntax::parse_count(args.next(), Error::Limit)?,
+            ttl_us: syntax::parse_duration_us(args.next(), Error::Ttl)?,
             holder: check_holder(args.next().ok_or(Error::MissingHolder)?)?,
         })
     }

@@ -35,7 +35,7 @@ impl SlideLimit {
     /// A limit of 0 blocks the key.
     pub fn new(limit: u64, window_ms: u64) -> Result<Self, Error> {
         Ok(Self {
-            limit: units::count(limit, Error::Limit)?,
+            limit: units::check_count(limit, Error::Limit)?,
             window_us: units::period_us(window_ms, Error::Window)?,
             precision: 1,
         })
@@ -84,15 +84,15 @@ impl<'a> AlgorithmLimit<'a> for SlideLimit {
     #[inline(always)]
     fn parse(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Ok(Self {
-            limit: syntax::count(args.next(), Error::Limit)?,
-            window_us: syntax::duration_us(args.next(), Error::Window)?,
+            limit: syntax::parse_count(args.next(), Error::Limit)?,
+            window_us: syntax::parse_duration_us(args.next(), Error::Window)?,
             precision: 1,
         })
     }
 
     /// PRECISION is the only option.
     fn set_option(&mut self, _token: &[u8], value: Option<&[u8]>) -> Result<(), Error> {
-        let precision = value.and_then(syntax::integer);
+        let precision = value.and_then(syntax::parse_integer);
         let precision = precision.and_then(|precision| u8::try_from(precision).ok());
         *self = self.with_precision(precision.ok_or(Error::Precision)?)?;
         Ok(())

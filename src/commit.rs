@@ -3,10 +3,10 @@
 use rl_core::policy::Overrides;
 use rl_core::{Error, Expiry, State, Update};
 
-use crate::error::CommandError;
-use crate::policy::migration;
+use crate::error::{CommandError, OUT_OF_MEMORY};
+use crate::policy::slot_migration;
 use crate::replication;
-use crate::server::{Arg, Context, Key};
+use crate::server::{Context, Key, ServerStr};
 
 /// What a commit did.
 #[derive(PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(crate) enum Change {
 pub(crate) fn commit_one(
     ctx: &Context,
     key: &mut Key,
-    name: Arg,
+    name: ServerStr,
     update: Update,
     expiry: Option<Expiry>,
 ) -> Result<(), CommandError> {
@@ -38,7 +38,7 @@ pub(crate) fn commit_one(
 pub(crate) fn commit(
     ctx: &Context,
     key: &mut Key,
-    name: Arg,
+    name: ServerStr,
     update: Update,
     expiry: Option<Expiry>,
 ) -> Result<Change, CommandError> {
@@ -114,18 +114,30 @@ fn whole(update: Update) -> Result<Update, Error> {
         .ok_or(Error::Internal)
 }
 
-/// Counts a command that changed something, but has no receivers, towards save points.
-pub(crate) fn mark_dirty(ctx: &Context) {
-    ctx.replicate_verbatim();
-}
-
-/// Replicates a command as it is: for changes that lead to the same result everywhere.
+/// Replicates a command as it is, for changes that lead to the same result everywhere.
 pub(crate) fn replicate_command(ctx: &Context) {
     ctx.replicate_verbatim();
 }
 
+/// Counts a command towards save points whose states were not sent. Replicating it is how to do that, and the cheapest
+/// way; nothing receives it.
+#[inline(always)]
+pub(crate) fn mark_dirty(ctx: &Context) {
+    replicate_command(ctx);
+}
+
+/// Fails if a new key is needed while memory is full: such a server goes on checking the keys that it has. (The flag
+/// deny-oom would refuse all calls.)
+#[inline(always)]
+pub(crate) fn check_memory(ctx: &Context, is_new: bool) -> Result<(), CommandError> {
+    if is_new && ctx.is_full() {
+        return Err(OUT_OF_MEMORY);
+    }
+    Ok(())
+}
+
 /// Deletes a key of which nothing is left.
-pub(crate) fn delete(ctx: &Context, key: &mut Key, name: Arg) {
+pub(crate) fn delete(ctx: &Context, key: &mut Key, name: ServerStr) {
     if key.delete() {
         ctx.signal_modified(name);
         ctx.replicate_delete(name);
@@ -136,12 +148,12 @@ pub(crate) fn delete(ctx: &Context, key: &mut Key, name: Arg) {
 pub(crate) fn commit_overrides(
     ctx: &Context,
     key: &mut Key,
-    name: Arg,
+    name: ServerStr,
     overrides: Overrides,
 ) -> Result<(), CommandError> {
     if overrides.is_empty() {
         delete(ctx, key, name);
-        migration::on_override_deleted(name.as_bytes());
+        slot_migration::on_override_deleted(name.as_bytes());
         return Ok(());
     }
     let expire_at_ms = overrides.expire_at_ms() as i64;
@@ -163,7 +175,7 @@ pub(crate) enum Loaded<'a> {
 pub(crate) fn commit_loaded(
     ctx: &Context,
     key: &mut Key,
-    name: Arg,
+    name: ServerStr,
     loaded: Loaded,
     expire_at_ms: i64,
 ) -> Result<(), CommandError> {

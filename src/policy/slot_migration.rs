@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use crate::error::{CommandError, TRY_AGAIN};
-use crate::server::{Arg, Context, OwnedName};
+use crate::server::{Context, ServerStr, ServerString};
 
 /// More names than this are not remembered one by one.
 const MAX_REMEMBERED: usize = 100_000;
@@ -122,7 +122,7 @@ fn unlinked() -> MutexGuard<'static, HashMap<Box<[u8]>, u32>> {
 #[cold]
 pub(crate) fn check_call(
     ctx: &Context,
-    name: Arg,
+    name: ServerStr,
     override_key: &[u8],
     exists: bool,
 ) -> Result<(), CommandError> {
@@ -133,27 +133,28 @@ pub(crate) fn check_call(
     if settled {
         return Ok(());
     }
-    let override_key = OwnedName::new(ctx, override_key);
-    check_served(ctx, name, override_key.arg(), !exists)
+    let override_key = ServerString::new(ctx, override_key);
+    check_served(ctx, name, override_key.borrow(), !exists)
 }
 
 /// The same for commands that change or show the override itself, which are rare enough to always ask the server.
 pub(crate) fn check(
     ctx: &Context,
-    name: Arg,
-    override_key: &OwnedName,
+    name: ServerStr,
+    override_key: &ServerString,
 ) -> Result<(), CommandError> {
-    check_served(ctx, name, override_key.arg(), false)
+    check_served(ctx, name, override_key.borrow(), false)
 }
 
 fn check_served(
     ctx: &Context,
-    name: Arg,
-    override_key: Arg,
+    name: ServerStr,
+    override_key: ServerStr,
     missing: bool,
 ) -> Result<(), CommandError> {
     // A replica answers from what it has, as it does for the server's own commands.
-    if !is_cluster() || ctx.is_applying() || ctx.serves_both(name, override_key, missing) {
+    if !is_cluster() || ctx.is_replica_or_loading() || ctx.serves_both(name, override_key, missing)
+    {
         return Ok(());
     }
     Err(TRY_AGAIN)
