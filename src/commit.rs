@@ -1,4 +1,5 @@
-//! The only code that stores, expires, signals and replicates, always in this order.
+//! The only place that changes keys: it stores, expires, signals and replicates, always in this order. Used by checks,
+//! overrides, policies and RL.LOAD.
 
 use rl_core::policy::Overrides;
 use rl_core::{Error, Expiry, State, Update};
@@ -14,7 +15,7 @@ pub(crate) enum Change {
     Nothing,
     /// Replicas and the AOF received the state.
     Replicated,
-    /// Nothing can receive the state. The whole command has to be counted once, by [`mark_dirty`].
+    /// The state was not sent, because nothing can receive it. The caller has to call [`mark_dirty`], once per command.
     Unreplicated,
 }
 
@@ -33,7 +34,7 @@ pub(crate) fn commit_one(
     Ok(())
 }
 
-/// Commits one update of a command that may have several. Without `expiry`, the one of the new state applies.
+/// Commits one update of a command that may have several. Without `expiry`, that of the new state applies.
 #[inline(always)]
 pub(crate) fn commit(
     ctx: &Context,
@@ -71,7 +72,7 @@ fn commit_update(
     replicate: bool,
 ) -> Result<Change, CommandError> {
     let update = match replicate && key.state().is_none() {
-        true => whole(update)?,
+        true => into_whole_state(update)?,
         false => update,
     };
     let (blob, expiry) = match expiry {
@@ -87,7 +88,7 @@ fn commit_update(
             (blob, expiry)
         }
     };
-    // An expiry that somebody has set by hand lasts until ours next moves, here and on replicas.
+    // An expiry that somebody has set by hand applies until ours next changes, here and on replicas.
     let mut expire_at_ms = expiry.at_ms as i64;
     if !expiry.unchanged {
         key.expire_at(expire_at_ms);
@@ -104,10 +105,10 @@ fn commit_update(
     }
 }
 
-/// The first state of a key is sent whole: a replica may still hold a state that has expired, and whose deletion its
-/// primary did not send (as after DEBUG RELOAD). A step would continue it.
+/// The first state of a key is sent whole. A replica may still have a state that has expired, if its primary did not
+/// send the deletion (as after DEBUG RELOAD), and would apply an update to it.
 #[cold]
-fn whole(update: Update) -> Result<Update, Error> {
+fn into_whole_state(update: Update) -> Result<Update, Error> {
     update
         .into_initial()
         .map(Update::Replace)
@@ -136,7 +137,7 @@ pub(crate) fn check_memory(ctx: &Context, is_new: bool) -> Result<(), CommandErr
     Ok(())
 }
 
-/// Deletes a key of which nothing is left.
+/// Deletes a key, if it exists.
 pub(crate) fn delete(ctx: &Context, key: &mut Key, name: ServerStr) {
     if key.delete() {
         ctx.signal_modified(name);
@@ -144,7 +145,7 @@ pub(crate) fn delete(ctx: &Context, key: &mut Key, name: ServerStr) {
     }
 }
 
-/// Stores the overrides of a key under the key's override key, or deletes that if there are none.
+/// Stores overrides under an override key, or deletes the override key if there are none.
 pub(crate) fn commit_overrides(
     ctx: &Context,
     key: &mut Key,
@@ -171,7 +172,7 @@ pub(crate) enum Loaded<'a> {
     Overrides(Overrides),
 }
 
-/// Stores what a primary or a file sends, as it is. Whatever else the key holds is replaced.
+/// Stores what a primary or a file contains, as it is. Whatever else the key holds is replaced.
 pub(crate) fn commit_loaded(
     ctx: &Context,
     key: &mut Key,
@@ -189,7 +190,7 @@ pub(crate) fn commit_loaded(
     if !stored {
         return Ok(());
     }
-    // No call leaves an empty state, but a forged step may.
+    // No call leaves an empty state, but a forged update may.
     if key.state().is_some_and(State::is_empty) {
         key.delete();
     } else {
@@ -200,7 +201,7 @@ pub(crate) fn commit_loaded(
     Ok(())
 }
 
-/// `false` if there is nothing to store: a step from a state that is not there leads nowhere.
+/// Returns `false` if there is nothing to store, because the state that the update changes is missing.
 fn store_update(key: &mut Key, update: Update) -> Result<bool, Error> {
     let same_algorithm = key.read(update.algorithm()).is_ok();
     let update = match key.state() {

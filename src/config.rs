@@ -1,40 +1,40 @@
-//! What an operator can set: `CONFIG SET rl.<name>` on servers that have it (7.0 and later), and module
+//! What an operator can set: by `CONFIG SET rl.<name>` on servers that support it (7.0 and later), and by module
 //! arguments of the same names without the prefix. Code that needs a value subscribes to changes.
 
 use std::ffi::CStr;
 
-use crate::server::{ConfigAccess, Context, MainThread, NumberSetting, Settings};
+use crate::server::{ConfigAccess, Context, MainThread, NumericConfig, Settings};
 
-/// A setting that is a number; the index of its entry in [`NUMBERS`].
+/// The settings that are numbers, in the order of [`NUMBERS`].
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Number {
+pub(crate) enum NumericSetting {
     AuditMaxLen,
     AuditSampleEvery,
     AuditStreamMaxLen,
     TopSize,
 }
 
-const NUMBERS: [NumberSetting; 4] = [
-    // Denials that RL.AUDIT keeps; 0 for none.
-    NumberSetting {
+const NUMBERS: [NumericConfig; 4] = [
+    // How many denials RL.AUDIT keeps; 0 for none.
+    NumericConfig {
         name: c"audit-max-len",
         range: 0..=100_000,
         default: 128,
     },
-    // One in so many denials is recorded; 0 for none.
-    NumberSetting {
+    // One in this many denials is recorded; 0 for none.
+    NumericConfig {
         name: c"audit-sample-every",
         range: 0..=1_000_000_000,
         default: 1,
     },
-    // Entries that the stream keeps, approximately.
-    NumberSetting {
+    // How many entries the stream keeps, approximately.
+    NumericConfig {
         name: c"audit-stream-max-len",
         range: 1..=1_000_000_000,
         default: 10_000,
     },
-    // Keys that RL.TOP can report; 0 for none.
-    NumberSetting {
+    // How many keys RL.TOP can report; 0 for none.
+    NumericConfig {
         name: c"top-size",
         range: 0..=10_000,
         default: 128,
@@ -77,7 +77,7 @@ impl Config {
         }
     }
 
-    pub(crate) fn number(&self, which: Number) -> i64 {
+    pub(crate) fn number(&self, which: NumericSetting) -> i64 {
         self.numbers[which as usize]
     }
 
@@ -86,7 +86,7 @@ impl Config {
     }
 }
 
-/// Sets the initial values, and tells the subscribers.
+/// Sets the initial values, and passes them to the subscribers.
 pub(crate) fn init(ctx: &Context, config: Config, subscribers: &'static [Subscriber]) {
     let access = ConfigAccess::at_load(ctx);
     CURRENT.with(&access, |current| current.subscribers = subscribers);
@@ -106,7 +106,7 @@ fn change(access: &ConfigAccess, body: impl FnOnce(&mut Config)) {
 }
 
 impl Settings for Config {
-    const NUMBERS: &'static [NumberSetting] = &NUMBERS;
+    const NUMBERS: &'static [NumericConfig] = &NUMBERS;
     const TEXT: &'static CStr = AUDIT_STREAM;
 
     fn number(access: &ConfigAccess, index: usize) -> i64 {

@@ -22,9 +22,10 @@
 //! | `CL.THROTTLE key max_burst count period [quantity]` | redis-cell's command, optional | `commands/throttle.rs` |
 //! | `RL.LOAD key expire-at-ms blob` | internal: replication and AOF | `commands/load.rs` |
 //!
-//! A request enters at `server/command.rs`, is parsed in its file under `commands/`, and becomes a request per limit
-//! (`check/request.rs`), for policies by way of `policy/`. `check/evaluate.rs` decides it with the crate `rl-core`;
-//! `commit.rs` stores, expires, signals and replicates; `stats/` counts it; `reply.rs` replies.
+//! A call enters at `server/command.rs` and is parsed in its file under `commands/`. It becomes one request per key
+//! (`check/request.rs`); `policy/` looks up the limits of a policy. `check/evaluate.rs` decides the requests with the
+//! crate `rl-core`, `commit.rs` stores, expires, signals and replicates the new states, `stats/` counts the decisions,
+//! and `reply.rs` replies.
 
 mod check;
 mod commands;
@@ -33,6 +34,7 @@ mod config;
 mod error;
 mod module_args;
 mod policy;
+mod replay_watchdog;
 mod replication;
 mod reply;
 #[allow(unsafe_code)]
@@ -83,30 +85,32 @@ const COMMANDS: &[Register] = &[
     register::<AuditCommand>,
 ];
 
-/// Who needs to know when a setting of `config.rs` changes.
+/// Called when a setting of `config.rs` changes.
 const SUBSCRIBERS: &[Subscriber] = &[stats::configure];
 
-/// What happens when the server calls for anything but a command.
+/// What the module does when the server calls it for anything but a command.
 struct Module;
 
 impl Handlers for Module {
     fn on_cron(ctx: &Context) {
         replication::on_cron(ctx);
+        replay_watchdog::on_cron(ctx);
         Self::run_deferred(ctx);
         slot_migration::on_cron(ctx);
     }
 
-    /// What cannot be sent from within a command.
+    /// Sends what cannot be sent from within a command.
     fn run_deferred(ctx: &Context) {
-        persistence::announce(ctx);
+        persistence::replicate_loaded_set(ctx);
         audit_stream::add_pending(ctx);
     }
 
     fn on_loading(ctx: &Context, event: Loading) {
+        replication::on_event();
         match event {
-            Loading::Started { .. } => replication::on_load_start(ctx),
-            Loading::Finished | Loading::Failed => replication::on_load_end(ctx),
-            _ => replication::on_event(),
+            Loading::Started { .. } => replay_watchdog::on_load_start(ctx),
+            Loading::Finished | Loading::Failed => replay_watchdog::on_load_end(ctx),
+            _ => {}
         }
         if matches!(event, Loading::Finished | Loading::AsyncFinished) {
             slot_migration::on_dataset_replaced();
@@ -116,7 +120,8 @@ impl Handlers for Module {
     }
 
     fn on_role_change() {
-        replication::on_role_change();
+        replication::on_event();
+        replay_watchdog::on_role_change();
         slot_migration::on_dataset_replaced();
     }
 

@@ -43,7 +43,7 @@ pub(crate) fn verdict(
     }
 }
 
-/// Algorithm, stored fields, expiry: a map, or pairs if the protocol has no maps.
+/// The algorithm, the stored fields and the expiry, as a map.
 pub(crate) fn inspection(ctx: &Context, state: &State, now_us: u64, expire_at_ms: i64) {
     let fields = state.inspect(now_us);
     ctx.reply_map(fields.len() + 2);
@@ -51,13 +51,13 @@ pub(crate) fn inspection(ctx: &Context, state: &State, now_us: u64, expire_at_ms
     ctx.reply_text(state.algorithm().name().as_bytes());
     for field in fields {
         ctx.reply_text(field.name.as_bytes());
-        shown(ctx, &field.value);
+        field_value(ctx, &field.value);
     }
     ctx.reply_text(b"expires_at_ms");
     ctx.reply_integer(expire_at_ms);
 }
 
-fn shown(ctx: &Context, value: &FieldValue) {
+fn field_value(ctx: &Context, value: &FieldValue) {
     match value {
         FieldValue::Number(number) => ctx.reply_integer(*number as i64),
         FieldValue::Numbers(numbers) => {
@@ -66,15 +66,15 @@ fn shown(ctx: &Context, value: &FieldValue) {
                 ctx.reply_integer(*number as i64);
             }
         }
-        FieldValue::Limits(members) => {
-            ctx.reply_array(members.len());
-            for (algorithm, fields) in members {
+        FieldValue::Limits(limits) => {
+            ctx.reply_array(limits.len());
+            for (algorithm, fields) in limits {
                 ctx.reply_map(fields.len() + 1);
                 ctx.reply_text(b"algorithm");
                 ctx.reply_text(algorithm.as_bytes());
                 for field in fields {
                     ctx.reply_text(field.name.as_bytes());
-                    shown(ctx, &field.value);
+                    field_value(ctx, &field.value);
                 }
             }
         }
@@ -90,7 +90,7 @@ fn shown(ctx: &Context, value: &FieldValue) {
                 ctx.reply_integer(*left_ms as i64);
             }
         }
-        // A kind of value that a later core shows and this reply does not know yet.
+        // `FieldValue` is not exhaustive, but this crate and the core are released together.
         _ => ctx.reply_null(),
     }
 }

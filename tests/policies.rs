@@ -806,7 +806,7 @@ fn having_no_policies_is_restored_too() {
 
 #[rstest]
 fn a_policy_state_within_another_is_refused(server: Server) {
-    // The version, the head of a policy's state, one member, no fixed cost, the member's bytes; and so on inwards.
+    // The version, the head of a policy's state, one rule, no fixed cost, the bytes of its state; and so on inwards.
     let mut blob = Vec::new();
     for _ in 0..20_000 {
         let mut outer = vec![1, 0, 0, 0, 0, 0, 0, 0x50, 0xf0, 1, 0];

@@ -8,7 +8,7 @@ use crate::policy::EffectivePolicy;
 use crate::server::{Context, ServerStr};
 use crate::stats::DeniedBy;
 
-/// One limit, or the limits of one policy, to be checked on a key.
+/// The limits that a call checks on one key: its own limit, or those of a policy. RL.MULTI makes a request for each key.
 pub(crate) struct Request<'a> {
     pub(crate) key: ServerStr<'a>,
     pub(super) limits: Limits<'a>,
@@ -16,7 +16,7 @@ pub(crate) struct Request<'a> {
     pub(super) shadow: bool,
 }
 
-/// Commands that know which it is have the match optimised away.
+/// Where the limits come from. In commands that know this, the compiler removes the match.
 pub(crate) enum Limits<'a> {
     /// The call has its own limit.
     Inline(Spec<'a>),
@@ -68,7 +68,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The limits as one, and what the call charges to it.
+    /// All limits as one, and what the call charges to it.
     #[inline(always)]
     pub(super) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
         match &self.limits {
@@ -77,7 +77,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The decision of an override that leaves the limits unasked: the key is not even opened.
+    /// The decision of an override that blocks or allows the key without evaluating any limit. The key is not even
+    /// opened.
     #[inline(always)]
     pub(super) fn decision_of_override(&self) -> Option<Decision> {
         self.effective_policy()?.decision()

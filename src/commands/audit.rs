@@ -6,7 +6,7 @@ use rl_core::syntax;
 
 use crate::error::{AUDIT_COUNT, AUDIT_SYNTAX, CommandError};
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys, help};
-use crate::stats::{self, Entry, FieldValue};
+use crate::stats::{self, AuditEntry, AuditValue};
 
 pub(crate) struct AuditCommand;
 
@@ -70,12 +70,12 @@ fn get(ctx: &Context, count: usize) {
     stats::with(ctx, |stats| {
         ctx.reply_array(count.min(stats.audit_log.len()));
         for entry in stats.audit_log.newest_first().take(count) {
-            ctx.reply_map(Entry::FIELDS);
+            ctx.reply_map(AuditEntry::FIELDS);
             entry.fields(ctx, |name, value| {
                 ctx.reply_text(name.as_bytes());
                 match value {
-                    FieldValue::Number(number) => ctx.reply_integer(number),
-                    FieldValue::Text(text) => ctx.reply_text(text),
+                    AuditValue::Number(number) => ctx.reply_integer(number),
+                    AuditValue::Text(text) => ctx.reply_text(text),
                 }
             });
         }

@@ -1,4 +1,4 @@
-//! One file for each command: its name, its flags, its page in COMMAND DOCS, its syntax.
+//! The commands, one file for each: its name, its flags, its page in COMMAND DOCS and its syntax.
 
 pub(crate) mod audit;
 pub(crate) mod check;

@@ -1,5 +1,5 @@
-//! `RL.MULTI key spec [key spec …]`: all limits allow, or none is charged. PEEK or FORCE stands at the start of the
-//! first spec.
+//! `RL.MULTI key spec [key spec …]`: charges all limits, or none if any of them denies the call. PEEK or FORCE stands at
+//! the start of the first spec.
 
 use std::ffi::CStr;
 use std::hash::{DefaultHasher, Hasher};
@@ -56,7 +56,7 @@ impl Command for MultiCommand {
     }
 }
 
-/// Keeps the comparison of all keys with each other short where keys are long.
+/// Makes it cheap to compare long keys with each other.
 fn fingerprint(key: &[u8]) -> u64 {
     if key.len() <= 64 {
         return 0;

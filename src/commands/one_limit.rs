@@ -45,8 +45,8 @@ fn register_algorithm<const INDEX: usize>(ctx: &Context) -> Result<(), Error> {
     }
 }
 
-/// The command of the algorithm at `INDEX` in [`Algorithm::ALL`]. Each is compiled on its own, so that several
-/// algorithms cost no dispatch.
+/// The command of the algorithm at `INDEX` in [`Algorithm::ALL`]. Each is compiled on its own, so that none has to
+/// dispatch on the algorithm.
 struct OneLimitCommand<const INDEX: usize>;
 
 impl<const INDEX: usize> OneLimitCommand<INDEX> {

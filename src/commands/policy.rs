@@ -121,7 +121,7 @@ fn set(ctx: &Context, args: Args) -> Result<(), CommandError> {
     let name = policy::check_name(args.get(2).as_bytes())?;
     let policy = Policy::parse(&mut args.from(3))?;
     check_memory(ctx)?;
-    registry::set(ctx, name, policy)?;
+    registry::insert(ctx, name, policy)?;
     commit::replicate_command(ctx);
     ctx.reply_ok();
     Ok(())

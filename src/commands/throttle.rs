@@ -37,7 +37,7 @@ impl Command for ThrottleCommand {
         let now_us = ctx.now_us();
         let decision = match check_one(ctx, &request, CallOptions::empty(), now_us) {
             Err(CommandError::WrongType) => {
-                rate.take_over(ctx, request.key)?;
+                rate.convert(ctx, request.key)?;
                 check_one(ctx, &request, CallOptions::empty(), now_us)
             }
             decided => decided,
@@ -82,10 +82,10 @@ impl Rate {
         })
     }
 
-    /// Makes a key that redis-cell left into one of ours that owes the same. Its keys are strings: the time in
-    /// nanoseconds at which nothing is owed any more, and at which they expire: other strings are not touched.
+    /// Converts a key of redis-cell into one of ours that owes the same. Keys of redis-cell are strings with the time in
+    /// nanoseconds at which nothing is owed any more, which is also when they expire. Other strings are not touched.
     #[cold]
-    fn take_over(&self, ctx: &Context, name: ServerStr) -> Result<(), CommandError> {
+    fn convert(&self, ctx: &Context, name: ServerStr) -> Result<(), CommandError> {
         let mut key = Key::open_to_write(ctx, name);
         let free_at_us = key.number().ok_or(CommandError::WrongType)?.div_ceil(1000);
         if key.expire_at_ms().abs_diff((free_at_us / 1000) as i64) > 2000 {

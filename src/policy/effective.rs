@@ -17,11 +17,11 @@ pub(crate) struct EffectivePolicy {
     policy: Rc<NamedPolicy>,
     effect: OverrideEffect,
     cost: u64,
-    /// Whether an override was found here. Only in a cluster may it be elsewhere.
-    found: bool,
+    /// Whether the key's overrides are on this server. In a cluster, they may still be on another node.
+    has_overrides: bool,
 }
 
-/// What the override does to this call.
+/// What an override changes for this call.
 enum OverrideEffect {
     /// The policy's own limits apply.
     None,
@@ -44,26 +44,27 @@ impl EffectivePolicy {
             policy,
             effect: OverrideEffect::None,
             cost,
-            found: false,
+            has_overrides: false,
         };
         if keys_with_overrides() > 0 {
-            effective.look_up(ctx, key, now_us);
+            effective.apply_override(ctx, key, now_us);
         }
         Ok(effective)
     }
 
+    /// Looks for the key's override, and applies it.
     #[cold]
-    fn look_up(&mut self, ctx: &Context, key: ServerStr, now_us: u64) {
+    fn apply_override(&mut self, ctx: &Context, key: ServerStr, now_us: u64) {
         let Some(override_key) = override_key(key.as_bytes()) else {
             return;
         };
         let override_key = ServerString::new(ctx, &override_key);
         let key = Key::open_quietly(ctx, override_key.borrow());
-        // A key of that name that is something else overrides nothing.
+        // A key of that name may be something else, which overrides nothing.
         let Ok(Some(stored)) = key.overrides() else {
             return;
         };
-        self.found = true;
+        self.has_overrides = true;
         let policy = &*self.policy;
         let Some(entry) = stored.get(policy.name.as_bytes(), now_us) else {
             return;
@@ -92,8 +93,8 @@ impl EffectivePolicy {
         };
     }
 
-    /// Fails while a slot is moving if an override that is not here may be on the other node. `exists` says whether
-    /// the key itself is here.
+    /// Fails while a slot is moving if the key's overrides may be on the other node. `exists` says whether the key itself
+    /// is here.
     #[inline]
     pub(crate) fn check_migration(
         &self,
@@ -102,7 +103,7 @@ impl EffectivePolicy {
         exists: bool,
     ) -> Result<(), CommandError> {
         if slot_migration::is_cluster()
-            && !self.found
+            && !self.has_overrides
             && (!exists || slot_migration::is_suspected())
         {
             return match override_key(key.as_bytes()) {
@@ -126,13 +127,13 @@ impl EffectivePolicy {
         }
     }
 
-    /// The limits that apply, as one, and what the call charges to it.
+    /// All limits that apply as one, and what the call charges to it.
     #[inline(always)]
     pub(crate) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
         self.rules().limit(self.cost)
     }
 
-    /// The rule that decided; `None` if an override did.
+    /// The rule that decided; `None` if an override decided.
     #[inline]
     pub(crate) fn rule(&self, index: i8) -> Option<&Rule> {
         self.rules().as_slice().get(usize::try_from(index).ok()?)
@@ -155,7 +156,7 @@ impl EffectivePolicy {
         }
     }
 
-    /// The decision of an override that leaves the limits unasked.
+    /// The decision of an override that blocks or allows the key without evaluating any limit.
     #[inline]
     pub(crate) fn decision(&self) -> Option<Decision> {
         match self.effect {

@@ -1,5 +1,5 @@
-//! Policies and overrides in the server: the registry, what applies to a key, how policies are saved and loaded, and
-//! overrides in slots that move.
+//! Policies and overrides in the server: the registry of policies, the limits that apply to a key, saving and loading,
+//! and overrides in slots that are moving to another node.
 
 mod effective;
 pub(crate) mod persistence;

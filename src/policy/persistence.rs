@@ -1,7 +1,8 @@
 //! Policies belong to the dataset: they are part of every snapshot, of an RDB and of an AOF that is rewritten without
 //! one (see `server/policy_snapshot.rs`). What is loaded replaces what was there.
 //!
-//! A set that came from a file, and not by a command that replicas received, is announced to them ([`announce`]).
+//! A set that was loaded from a file is sent to replicas afterwards ([`replicate_loaded_set`]), because no command that
+//! they receive has set it.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +23,7 @@ pub(super) enum Phase {
         previous: PolicySet,
         /// From the server's own files, not a primary's copy.
         own_files: bool,
-        /// Whether the data has said anything about policies, if only that there are none.
+        /// Whether the data contained anything about policies, if only that there are none.
         has_policies: bool,
     },
     /// A replica loads a copy while it still serves what it has.
@@ -32,7 +33,7 @@ pub(super) enum Phase {
 }
 
 impl Phase {
-    /// A command or a snapshot has said something about policies.
+    /// The data that is being loaded contains something about policies.
     pub(super) fn on_policies(&mut self) {
         if let Self::Loading { has_policies, .. } = self {
             *has_policies = true;
@@ -40,19 +41,19 @@ impl Phase {
     }
 }
 
-/// Whether the module was started with policies: then also that there are none has to be saved.
+/// Whether the module was started with policies. If so, snapshots have to record even that there are none.
 static HAS_INITIAL: AtomicBool = AtomicBool::new(false);
 
-/// The set came from a file: replicas and the AOF may not have it.
-static UNANNOUNCED: AtomicBool = AtomicBool::new(false);
+/// The set was loaded from a file: replicas and the AOF may not have it.
+static MUST_REPLICATE: AtomicBool = AtomicBool::new(false);
 
-/// Whether a snapshot has to say anything about policies, because nothing would be loaded as something else.
+/// Whether a snapshot has to record the policies: without a record, those that the module was started with would apply.
 pub(crate) fn must_save() -> bool {
     registry::count() > 0 || HAS_INITIAL.load(Relaxed)
 }
 
 pub(super) fn on_set_replicated() {
-    UNANNOUNCED.store(false, Relaxed);
+    MUST_REPLICATE.store(false, Relaxed);
 }
 
 /// The policies of the file that the module is started with.
@@ -68,7 +69,7 @@ pub(crate) fn load_initial(ctx: &Context, file: &Path) -> Result<(), String> {
     let kept = with(ctx, |registry| registry.initial = policies.clone());
     kept.and_then(|()| registry::replace(ctx, policies))
         .map_err(|error| error.to_string())?;
-    UNANNOUNCED.store(true, Relaxed);
+    MUST_REPLICATE.store(true, Relaxed);
     Ok(())
 }
 
@@ -101,13 +102,14 @@ impl Registry {
             (Loading::AsyncStarted, _) => Phase::LoadingAsync { loaded: empty() },
             (Loading::AsyncFinished, Phase::LoadingAsync { loaded }) => {
                 self.serve(loaded);
-                UNANNOUNCED.store(false, Relaxed);
+                MUST_REPLICATE.store(false, Relaxed);
                 Phase::Serving
             }
             (Loading::AsyncFailed, _) => Phase::Serving,
             // The server reports an asynchronous load as a load, too.
             (_, phase @ Phase::LoadingAsync { .. }) => phase,
-            // A load may start while another one has not reported its end: what was served remains.
+            // A load may start before the server reports the end of another one. The set that was served before both is
+            // kept.
             (Loading::Started { own_files }, Phase::Loading { previous, .. }) => {
                 self.serve(empty());
                 Phase::Loading {
@@ -140,7 +142,7 @@ impl Registry {
                     self.serve(initial);
                 }
                 // A primary's copy is what the replicas of this server receive as well.
-                UNANNOUNCED.store(own_files, Relaxed);
+                MUST_REPLICATE.store(own_files, Relaxed);
                 Phase::Serving
             }
             (Loading::Failed, Phase::Loading { previous, .. }) => {
@@ -152,17 +154,17 @@ impl Registry {
     }
 }
 
-/// Sends a set that came from a file to the replicas and the AOF, as soon as the server may send anything. A
+/// Sends a set that was loaded from a file to the replicas and the AOF, as soon as the server may send anything. A
 /// replica that resumes after its primary's restart receives nothing else of what the primary's files contain.
-pub(crate) fn announce(ctx: &Context) {
-    if !UNANNOUNCED.load(Relaxed) || ctx.is_loading() || ctx.avoids_replication() {
+pub(crate) fn replicate_loaded_set(ctx: &Context) {
+    if !MUST_REPLICATE.load(Relaxed) || ctx.is_loading() || ctx.avoids_replication() {
         return;
     }
-    // A replica's data is its primary's. Once promoted, it has to announce it to its own replicas.
+    // A replica's data is its primary's. Once promoted, it has to send the set to its own replicas.
     if !ctx.is_primary() {
         return;
     }
-    UNANNOUNCED.store(false, Relaxed);
+    MUST_REPLICATE.store(false, Relaxed);
     if must_save() && ctx.receivers().is_some() {
         ctx.replicate_policies(&registry::dump(ctx));
     }

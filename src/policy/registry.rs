@@ -1,4 +1,4 @@
-//! The policies of this server, by name. Parsed when they are set; a check needs one lookup to find its policy.
+//! The policies of this server, by name. They are parsed when they are set, so a check needs only one lookup.
 //!
 //! A change replaces one pointer, so that no call ever sees half of it.
 
@@ -27,20 +27,20 @@ pub(super) type PolicySet = HashMap<Box<[u8]>, Rc<NamedPolicy>, BuildHasherDefau
 
 pub(super) struct Registry {
     /// What checks find.
-    set: PolicySet,
-    /// Where a dataset that is being loaded stands.
+    policies: PolicySet,
+    /// How far the load of a dataset has come.
     pub(super) phase: Phase,
     /// The policies that the module was started with, for a server whose data has none.
     pub(super) initial: Vec<(Box<str>, Policy)>,
 }
 
 static REGISTRY: MainThread<Registry> = MainThread::new(Registry {
-    set: empty(),
+    policies: empty(),
     phase: Phase::Serving,
     initial: Vec::new(),
 });
 
-/// For INFO, which may be written while the server crashes.
+/// The number of policies, for INFO, which may be written while the server crashes.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 pub(super) const fn empty() -> PolicySet {
@@ -79,25 +79,25 @@ pub(super) fn with<R>(ctx: &Context, body: impl FnOnce(&mut Registry) -> R) -> R
 
 #[inline]
 pub(crate) fn find(ctx: &Context, name: &[u8]) -> Result<Rc<NamedPolicy>, CommandError> {
-    with(ctx, |registry| registry.set.get(name).cloned())?.ok_or_else(|| no_such_policy(name))
+    with(ctx, |registry| registry.policies.get(name).cloned())?.ok_or_else(|| no_such_policy(name))
 }
 
 pub(crate) fn count() -> usize {
     COUNT.load(Relaxed)
 }
 
-pub(crate) fn set(ctx: &Context, name: &str, policy: Policy) -> Result<(), Error> {
+pub(crate) fn insert(ctx: &Context, name: &str, policy: Policy) -> Result<(), Error> {
     let now_us = ctx.now_us();
     with(ctx, |registry| {
         registry.phase.on_policies();
-        let set = &mut registry.set;
-        let previous = set.get(name.as_bytes());
-        if set.len() >= MAX_POLICIES && previous.is_none() {
+        let policies = &mut registry.policies;
+        let previous = policies.get(name.as_bytes());
+        if policies.len() >= MAX_POLICIES && previous.is_none() {
             return Err(Error::TooManyPolicies);
         }
         let named = NamedPolicy::new(name.into(), policy, previous, now_us);
-        set.insert(name.as_bytes().into(), Rc::new(named));
-        COUNT.store(set.len(), Relaxed);
+        policies.insert(name.as_bytes().into(), Rc::new(named));
+        COUNT.store(policies.len(), Relaxed);
         Ok(())
     })?
 }
@@ -119,8 +119,8 @@ impl NamedPolicy {
 pub(crate) fn remove(ctx: &Context, name: &[u8]) -> Result<bool, Error> {
     with(ctx, |registry| {
         registry.phase.on_policies();
-        let removed = registry.set.remove(name).is_some();
-        COUNT.store(registry.set.len(), Relaxed);
+        let removed = registry.policies.remove(name).is_some();
+        COUNT.store(registry.policies.len(), Relaxed);
         removed
     })
 }
@@ -128,7 +128,7 @@ pub(crate) fn remove(ctx: &Context, name: &[u8]) -> Result<bool, Error> {
 /// All policies whose names begin with `prefix`, sorted.
 pub(crate) fn list(ctx: &Context, prefix: &[u8]) -> Vec<Rc<NamedPolicy>> {
     let list = with(ctx, |registry| {
-        let all = registry.set.values();
+        let all = registry.policies.values();
         let named = all.filter(|policy| policy.name.as_bytes().starts_with(prefix));
         named.cloned().collect()
     });
@@ -146,7 +146,7 @@ pub(crate) fn dump(ctx: &Context) -> String {
 pub(crate) fn load(ctx: &Context, json: &[u8]) -> Result<usize, String> {
     let policies = policy::from_json(json).map_err(|error| error.to_string())?;
     replace(ctx, policies).map_err(|error| error.to_string())?;
-    // The command that led here is replicated.
+    // Replicas receive the command that led here.
     persistence::on_set_replicated();
     Ok(count())
 }
@@ -161,12 +161,12 @@ pub(super) fn replace(ctx: &Context, policies: Vec<(Box<str>, Policy)>) -> Resul
 }
 
 impl Registry {
-    /// Policies that keep their names keep their counters.
+    /// Builds a set to serve. Policies that keep their names keep their counters.
     pub(super) fn build(&self, policies: Vec<(Box<str>, Policy)>, now_us: u64) -> PolicySet {
         let mut set = empty();
         for (name, policy) in policies {
             let key: Box<[u8]> = name.as_bytes().into();
-            let previous = self.set.get(&key).or_else(|| match &self.phase {
+            let previous = self.policies.get(&key).or_else(|| match &self.phase {
                 Phase::Loading { previous, .. } => previous.get(&key),
                 _ => None,
             });
@@ -176,9 +176,9 @@ impl Registry {
         set
     }
 
-    /// Serves another set from now on; returns the one before.
+    /// Serves another set from now on; returns the previous one.
     pub(super) fn serve(&mut self, set: PolicySet) -> PolicySet {
         COUNT.store(set.len(), Relaxed);
-        mem::replace(&mut self.set, set)
+        mem::replace(&mut self.policies, set)
     }
 }

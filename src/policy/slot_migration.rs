@@ -1,17 +1,16 @@
-//! In a cluster, a slot may move to another node key by key. Overrides are keys of their own, so one may be on the
-//! other node than the key that it concerns. A call that finds no override here therefore has to know that there is
-//! none, or get TRYAGAIN, exactly as if the command had named both keys.
+//! In a cluster, a slot may move to another node key by key. Overrides are keys of their own, so the overrides of a key
+//! may be on another node than the key. A call that finds no override here has to make sure that there is none, or reply
+//! TRYAGAIN, exactly as if the command had named both keys.
 //!
-//! The server answers that question (see [`Context::serves_both`]), but not for free. Two observations spare most
-//! calls from asking it:
+//! The server can answer that question (see [`Context::serves_both`]), but it takes time. Most calls need not ask:
 //!
-//! - A key that exists here came here with its slot, was created here after the question had been asked, or has
-//!   arrived alone while its slot is being imported. The last is noticed when a value arrives.
+//! - A key that exists here came here with its slot, was created here after the server had been asked, or has arrived
+//!   alone while its slot is being imported. The last case is noticed when a value arrives.
 //! - While a slot is being moved away, its keys are still served here as long as they are here. The overrides that
 //!   have left are remembered by name.
 //!
-//! What is remembered is dropped when no slot of this node has been moving for a while. Not at once: a migration may be
-//! stopped half-way, or lose a primary, and be taken up again.
+//! All of this is forgotten when no slot of this node has been moving for a while. That is not done at once, because a
+//! migration may be stopped half-way, or lose a primary, and be resumed.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -26,7 +25,7 @@ const MAX_REMEMBERED: usize = 100_000;
 /// How often to check whether slots are still moving.
 const CHECK_EVERY_US: u64 = 1_000_000;
 
-/// How many checks in a row must find nothing before anything is forgotten: ten minutes.
+/// How many checks in a row must find no moving slot before anything is forgotten: ten minutes.
 const QUIET_CHECKS: u32 = 600;
 
 /// Whether the server is a node of a cluster.
@@ -38,13 +37,13 @@ static SUSPECTED: AtomicBool = AtomicBool::new(false);
 /// A value of ours has arrived: a slot may be being imported.
 static VALUE_LOADED: AtomicBool = AtomicBool::new(false);
 
-/// What was noticed before is lost, as after a restart.
+/// What was noticed before has been lost, as after a restart.
 static UNCERTAIN: AtomicBool = AtomicBool::new(false);
 
-/// Override keys that are no longer here, and in how many databases that happened.
+/// Override keys that have been removed from here, each with the number of databases in which that happened.
 static UNLINKED: LazyLock<Mutex<HashMap<Box<[u8]>, u32>>> = LazyLock::new(Mutex::default);
 
-/// Checks since anything was noticed.
+/// The number of checks since anything was noticed.
 static QUIET: AtomicU32 = AtomicU32::new(0);
 
 static CHECKED_US: AtomicU64 = AtomicU64::new(0);
@@ -100,7 +99,7 @@ pub(crate) fn on_override_unlinked(override_key: &[u8]) {
     }
 }
 
-/// An override key was deleted here, for good, which [`on_override_unlinked`] has noticed as well.
+/// An override key was deleted here, so it is on no other node. [`on_override_unlinked`] has noticed that as well.
 pub(crate) fn on_override_deleted(override_key: &[u8]) {
     if is_suspected() {
         let mut names = unlinked();

@@ -1,23 +1,12 @@
-//! Values in a box of their own, changed in place: large states, and the overrides of a key.
+//! Values in a box of their own that are changed in place: large states, and the overrides of a key.
 
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use rl_core::policy::Overrides;
 use rl_core::{Algorithm, Blob, Error, State};
 
 use super::datatype::Value;
 use super::defrag::Mover;
 use super::io::{Digest, Io};
-
-/// Values are made on the server's thread and freed on any.
-static KEYS_WITH_OVERRIDES: AtomicUsize = AtomicUsize::new(0);
-
-/// How many keys of this server hold overrides. While it is 0, no check looks for any.
-#[inline]
-pub(crate) fn keys_with_overrides() -> usize {
-    KEYS_WITH_OVERRIDES.load(Relaxed)
-}
 
 /// A pointer to a box that the server owns.
 pub(super) struct Boxed<C> {
@@ -29,19 +18,28 @@ pub(super) type BoxedState = Boxed<State>;
 /// What a box may contain.
 pub(super) trait Content: Clone {
     const MAY_BE_LARGE: bool;
-    const IS_OVERRIDES: bool;
+    const REPORTS_UNLINK: bool;
+
+    /// Called when a value is made, on the server's thread.
+    fn on_created();
+    /// Called when a value is freed, on any thread.
+    fn on_freed();
 
     fn decode(blob: &[u8], algorithm: Option<Algorithm>) -> Result<Self, Error>;
     fn blob(&self) -> Blob;
     fn heap_bytes(&self) -> usize;
     fn allocations(&self) -> usize;
-    /// Offers all memory but the first `from` pieces; returns where to continue if it was interrupted.
+    /// Offers all allocations but the first `from` to be moved; returns where to continue if it was interrupted.
     fn relocate(&mut self, mover: &mut Mover, from: usize) -> Option<usize>;
 }
 
 impl Content for State {
     const MAY_BE_LARGE: bool = true;
-    const IS_OVERRIDES: bool = false;
+    const REPORTS_UNLINK: bool = false;
+
+    fn on_created() {}
+
+    fn on_freed() {}
 
     fn decode(blob: &[u8], algorithm: Option<Algorithm>) -> Result<Self, Error> {
         let state = Self::decode_blob(blob)?;
@@ -68,37 +66,9 @@ impl Content for State {
     }
 }
 
-impl Content for Overrides {
-    const MAY_BE_LARGE: bool = false;
-    const IS_OVERRIDES: bool = true;
-
-    fn decode(blob: &[u8], _algorithm: Option<Algorithm>) -> Result<Self, Error> {
-        Self::decode_blob(blob)
-    }
-
-    fn blob(&self) -> Blob {
-        self.blob()
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.heap_bytes()
-    }
-
-    fn allocations(&self) -> usize {
-        1
-    }
-
-    fn relocate(&mut self, mover: &mut Mover, _from: usize) -> Option<usize> {
-        self.relocate(mover);
-        None
-    }
-}
-
 impl<C: Content> Boxed<C> {
     pub(super) fn new(content: C) -> Self {
-        if C::IS_OVERRIDES {
-            KEYS_WITH_OVERRIDES.fetch_add(1, Relaxed);
-        }
+        C::on_created();
         Self {
             content: Box::into_raw(Box::new(content)),
         }
@@ -124,7 +94,7 @@ impl<C: Content> Boxed<C> {
 
 impl<C: Content> Value for Boxed<C> {
     const MAY_BE_LARGE: bool = C::MAY_BE_LARGE;
-    const REPORTS_UNLINK: bool = C::IS_OVERRIDES;
+    const REPORTS_UNLINK: bool = C::REPORTS_UNLINK;
 
     unsafe fn from_raw(raw: *mut c_void) -> Self {
         Self {
@@ -176,8 +146,6 @@ impl<C: Content> Value for Boxed<C> {
     fn free(self) {
         // SAFETY: allocated by a Box, and not used again.
         drop(unsafe { Box::from_raw(self.content) });
-        if C::IS_OVERRIDES {
-            KEYS_WITH_OVERRIDES.fetch_sub(1, Relaxed);
-        }
+        C::on_freed();
     }
 }

@@ -1,4 +1,4 @@
-//! Commands of the server's own that the module calls.
+//! Calls of the server's own commands.
 
 use std::ffi::{CStr, c_int};
 use std::ptr;
@@ -9,8 +9,8 @@ use redis_module::raw::*;
 
 use super::{Context, ServerStr, api};
 
-/// Which way slots of this node are moving key by key.
-pub(crate) struct Moving {
+/// In which directions slots of this node are moving, key by key.
+pub(crate) struct MovingSlots {
     pub(crate) importing: bool,
     pub(crate) migrating: bool,
 }
@@ -30,8 +30,8 @@ impl Context {
         }
     }
 
-    /// Whether the server would run a command of this client on both keys here; if not, their slot is being moved and
-    /// they are not both here. `missing` promises that the first key does not exist.
+    /// Whether the server would run a command on both keys here. If not, their slot is being moved and at least one key
+    /// is not here. If `missing` is set, the first key must not exist.
     pub(crate) fn serves_both(&self, one: ServerStr, other: ServerStr, missing: bool) -> bool {
         // SAFETY: all pointers are valid during the calls; the formats match: s a string of the server, c a C string.
         // The reply is ours to free.
@@ -42,7 +42,7 @@ impl Context {
             let reply = if dry {
                 call(raw, c"EXISTS".as_ptr(), c"Dss".as_ptr(), one, other)
             } else if missing {
-                // Does nothing without its first key and, unlike EXISTS, counts no misses.
+                // This does nothing without its first key and, unlike EXISTS, counts no misses.
                 let (name, format) = (c"SMOVE".as_ptr(), c"ssc".as_ptr());
                 call(raw, name, format, one, other, c"rl".as_ptr())
             } else {
@@ -51,7 +51,7 @@ impl Context {
             if let Some(serves) = is_served(reply, dry) {
                 return serves;
             }
-            // An operator has renamed that command. Nobody can rename this one.
+            // An operator has renamed that command. Our own cannot be renamed.
             let format = if dry { c"Dscsc" } else { c"scsc" };
             let spec = c"PEEK SLIDE 1 1".as_ptr();
             let name = c"RL.MULTI".as_ptr();
@@ -61,12 +61,12 @@ impl Context {
         }
     }
 
-    /// Whether the server can check a call without making it (7.2 and later): it then says what is wrong with one.
+    /// Whether the server can check a call without making it (7.2 and later).
     fn has_dry_runs(&self) -> bool {
         static KNOWN: OnceLock<bool> = OnceLock::new();
         *KNOWN.get_or_init(|| {
             // SAFETY: the context is valid and there are no arguments; the reply is ours to free. A server that does not
-            // know the format's letter returns null.
+            // know the letter of the format returns null.
             unsafe {
                 let error = api!(RedisModule_Call)(self.raw, c"rl.nothing".as_ptr(), c"D".as_ptr());
                 if error.is_null() {
@@ -78,8 +78,8 @@ impl Context {
         })
     }
 
-    /// Which way slots of this node are moving key by key; `None` if the server does not say.
-    pub(crate) fn moving_slots(&self) -> Option<Moving> {
+    /// In which directions slots of this node are moving, key by key; `None` if the server does not say.
+    pub(crate) fn moving_slots(&self) -> Option<MovingSlots> {
         let nodes = self.call_for_text(c"CLUSTER", &[b"NODES"])?;
         let nodes = String::from_utf8_lossy(&nodes);
         // `[93-<-id]` is being imported, `[77->-id]` is being migrated.
@@ -90,7 +90,7 @@ impl Context {
         };
         let own = nodes.lines().find(is_own)?;
         let moves = |how: &str| own.split(' ').skip(8).any(|slots| slots.contains(how));
-        Some(Moving {
+        Some(MovingSlots {
             importing: moves("-<-"),
             migrating: moves("->-"),
         })
@@ -145,14 +145,15 @@ impl Context {
     }
 }
 
-/// Whether the server served a call, or would; `None` if it does not know the command. To be asked right after the call.
+/// Whether the server served a call, or would serve it; `None` if it does not know the command. It reads `errno`, so it
+/// has to be called right after the call.
 ///
 /// # Safety
 /// `reply` must be the reply of the call, and is not used again.
 unsafe fn is_served(reply: *mut RedisModuleCallReply, dry: bool) -> Option<bool> {
     let unknown = std::io::Error::last_os_error().raw_os_error() == Some(libc::ENOENT);
     if reply.is_null() {
-        // A dry run has nothing to reply if all is well.
+        // A dry run replies nothing if all is well.
         return if dry {
             Some(true)
         } else {

@@ -21,13 +21,13 @@ bitflags! {
         const ALLOW_LOADING = 1 << 4;
         const ALLOW_STALE = 1 << 5;
         const MAY_REPLICATE = 1 << 6;
-        /// For the ACL only: has to be granted by name, like everything for administrators.
+        /// For the ACL only: the command has to be granted by name, like those for administrators.
         const DANGEROUS = 1 << 7;
     }
 }
 
 impl CommandFlags {
-    /// As the server takes them, such as `write fast`.
+    /// The flags as the server expects them, such as `write fast`.
     fn names(self) -> Result<CString, Error> {
         let flags = self.difference(Self::DANGEROUS);
         let names: Vec<_> = flags.iter_names().map(|(name, _)| name).collect();
@@ -35,7 +35,7 @@ impl CommandFlags {
         CString::new(names).map_err(|_| Error::Internal)
     }
 
-    /// Categories of `ACL CAT`. Our own exists on servers that let modules add one.
+    /// The ACL categories. Our own exists only on servers that let modules add one.
     fn acl_categories(self) -> Result<CString, Error> {
         let dangerous = self.intersects(Self::DANGEROUS | Self::ADMIN);
         // SAFETY: a plain read of a function pointer that the server set at load.
@@ -59,8 +59,8 @@ impl CommandFlags {
     }
 }
 
-/// Where a command's keys are. The server finds every key by position, and never has to ask the module: Valkey
-/// would ask on its I/O threads.
+/// Where a command's keys are. The server finds every key by its position and never has to ask the module, which Valkey
+/// would do on its I/O threads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keys {
     None,
@@ -71,7 +71,7 @@ pub(crate) enum Keys {
 }
 
 impl Keys {
-    /// First key, last key and step, as the server takes them.
+    /// The first key, the last key and the step, as the server expects them.
     fn range(self) -> (c_int, c_int, c_int) {
         match self {
             Self::None => (0, 0, 0),
@@ -81,18 +81,18 @@ impl Keys {
     }
 }
 
-/// A command, one file each under `commands/`.
+/// A command. Each has a file under `commands/`.
 pub(crate) trait Command {
     const NAME: &'static CStr;
     const FLAGS: CommandFlags;
     const KEYS: Keys = Keys::At(1);
-    /// Fewest arguments, the name included.
+    /// The fewest arguments, including the name.
     const MIN_ARGS: usize;
-    /// Most arguments, the name included.
+    /// The most arguments, including the name.
     const MAX_ARGS: usize = usize::MAX;
     const DOCS: Docs;
 
-    /// Replies, unless it fails: then nothing has changed, and the caller replies with the error.
+    /// Runs the command and replies. If it fails, it has changed nothing, and the caller replies with the error.
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError>;
 }
 
@@ -109,11 +109,11 @@ pub(crate) trait Container {
 pub(crate) struct Subcommand {
     pub(crate) name: &'static CStr,
     pub(crate) flags: CommandFlags,
-    /// Fewest arguments, both names included.
+    /// The fewest arguments, including both names.
     pub(crate) min_args: usize,
     pub(crate) max_args: usize,
     pub(crate) docs: Docs,
-    /// As [`Command::run`], with all arguments.
+    /// The same as [`Command::run`], with all arguments.
     pub(crate) run: fn(&Context, Args) -> Result<(), CommandError>,
 }
 
@@ -161,8 +161,9 @@ pub(crate) fn register<C: Command>(ctx: &Context) -> Result<(), Error> {
     }
 }
 
-/// Registers a container and its subcommands. A server without subcommands gets one command, which is not a write
-/// command, because replicas could not run GET then: [`check_write_allowed`] makes the checks that the server makes for write commands.
+/// Registers a container and its subcommands. A server without subcommands gets one command. It is not a write command,
+/// because then replicas could not run GET; [`check_write_allowed`] makes the checks that the server makes for
+/// write commands.
 pub(crate) fn register_container<C: Container>(ctx: &Context) -> Result<(), Error> {
     let (first, last, step) = C::KEYS.range();
     let create = |function: RedisModuleCmdFunc, flags: CommandFlags, first, last, step| {

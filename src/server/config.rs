@@ -10,7 +10,7 @@ use rl_core::Error;
 
 use super::{Context, api, catch_panic, string};
 
-/// Proof that a CONFIG command of the server, or the load of the module, asks for a setting.
+/// Proof of being called by a CONFIG command, or while the module is loaded.
 pub(crate) struct ConfigAccess(());
 
 impl ConfigAccess {
@@ -20,7 +20,7 @@ impl ConfigAccess {
 }
 
 /// A setting that is a number.
-pub(crate) struct NumberSetting {
+pub(crate) struct NumericConfig {
     pub(crate) name: &'static CStr,
     pub(crate) range: RangeInclusive<i64>,
     pub(crate) default: i64,
@@ -28,7 +28,7 @@ pub(crate) struct NumberSetting {
 
 /// The values of all settings.
 pub(crate) trait Settings: 'static {
-    const NUMBERS: &'static [NumberSetting];
+    const NUMBERS: &'static [NumericConfig];
     /// The one setting that is a text.
     const TEXT: &'static CStr;
 
@@ -38,7 +38,7 @@ pub(crate) trait Settings: 'static {
     fn set_text(access: &ConfigAccess, value: &[u8]);
 }
 
-/// Registers every setting with its current value as the default, and takes over what CONFIG says.
+/// Registers every setting with its current value as the default, and applies what the server's configuration sets.
 pub(crate) fn register_settings<S: Settings>(ctx: &Context) -> Result<(), Error> {
     // SAFETY: plain reads of function pointers that the server set at load.
     let (register_number, register_text, load) = unsafe {
@@ -104,7 +104,7 @@ unsafe extern "C" fn set_number<S: Settings>(
     })
 }
 
-/// The server reads the string and leaves it to us: it is freed when it is next read.
+/// The server reads the string but does not free it: it is freed when the setting is next read.
 unsafe extern "C" fn get_text<S: Settings>(
     _name: *const c_char,
     _: *mut c_void,

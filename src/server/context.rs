@@ -1,4 +1,4 @@
-//! The server as a command or an event handler sees it: replies, replication, its clock and its mode.
+//! The server as a command or an event handler sees it: its replies, its replication, its clock and its mode.
 
 use std::ffi::{CStr, CString, c_int, c_long, c_void};
 use std::slice;
@@ -31,7 +31,7 @@ pub(crate) const LOAD_COMMAND: &CStr = c"RL.LOAD";
 /// Its arguments, for the server: a string of the server, a long long, a buffer and its length.
 pub(super) const LOAD_FORMAT: &CStr = c"slb";
 
-/// Valid while the server waits for the call that it was passed to.
+/// Valid during the call that it was passed to.
 pub(crate) struct Context {
     pub(super) raw: *mut RedisModuleCtx,
 }
@@ -47,8 +47,8 @@ impl Context {
         Self { raw: context.ctx }
     }
 
-    /// The server's clock in microseconds; all of a script or transaction sees one time where the
-    /// server keeps one (7.2 and later).
+    /// The server's clock in microseconds. On servers that keep one time for a whole script or transaction (7.2 and
+    /// later), this is that time.
     pub(crate) fn now_us(&self) -> u64 {
         // SAFETY: a plain read of a function pointer that the server set at load, and a call of it.
         let us = match unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) } {
@@ -68,7 +68,7 @@ impl Context {
         unsafe { api!(RedisModule_ReplyWithLongLong)(self.raw, value) };
     }
 
-    /// Pairs of name and value to come; a flat array where the server or the protocol has no maps.
+    /// Starts a map of `len` pairs; a flat array if the server or the protocol has no maps.
     pub(crate) fn reply_map(&self, len: usize) {
         // SAFETY: the context is valid.
         unsafe {
@@ -96,21 +96,21 @@ impl Context {
         unsafe { api!(RedisModule_ReplyWithSimpleString)(self.raw, c"OK".as_ptr()) };
     }
 
-    /// A simple string, which must not contain line breaks.
+    /// Replies with a simple string, which must not contain line breaks.
     pub(crate) fn reply_status(&self, text: &str) {
         let text = CString::new(text).unwrap_or_default();
         // SAFETY: the context is valid and the text ends with a NUL; the server copies it.
         unsafe { api!(RedisModule_ReplyWithSimpleString)(self.raw, text.as_ptr()) };
     }
 
-    /// `parts` make up the whole error line, code first.
+    /// Replies with an error. The parts make up the whole line, code first.
     pub(crate) fn reply_error(&self, parts: &[&str]) {
         let line = c_line(parts);
         // SAFETY: the context is valid and the line ends with a NUL; the server copies it.
         unsafe { api!(RedisModule_ReplyWithError)(self.raw, line.as_ptr().cast()) };
     }
 
-    /// A whole error line, code first. What it quotes of the caller's arguments may be of any length: the line is cut.
+    /// Replies with an error: a whole line, code first. The line is cut, because it may quote arguments of any length.
     pub(crate) fn reply_error_line(&self, line: &str) {
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let line: String = line.chars().take(300).map(plain).collect();
@@ -124,13 +124,13 @@ impl Context {
         unsafe { api!(RedisModule_WrongArity)(self.raw) };
     }
 
-    /// Tells WATCH and client-side caches that the key changed.
+    /// Notifies WATCH and client-side caches that the key changed.
     pub(crate) fn signal_modified(&self, name: ServerStr) {
         // SAFETY: context and name are valid during the call.
         unsafe { api!(RedisModule_SignalModifiedKey)(self.raw, name.raw) };
     }
 
-    /// Counts a change towards save points. Replicas and the AOF receive the command itself.
+    /// Sends the command itself to replicas and the AOF, and counts a change towards save points.
     pub(crate) fn replicate_verbatim(&self) {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_ReplicateVerbatim)(self.raw) };
@@ -176,13 +176,13 @@ impl Context {
         };
     }
 
-    /// Of the caller; within a script, of the script.
+    /// The id of the caller; within a script, that of the script.
     pub(crate) fn client_id(&self) -> u64 {
         // SAFETY: the context is valid.
         unsafe { api!(RedisModule_GetClientId)(self.raw) }
     }
 
-    /// `id=7 addr=127.0.0.1:4711 name=gw1`, as much of it as is known; of a client that is gone, the id.
+    /// Describes a client as `id=7 addr=127.0.0.1:4711 name=gw1`. If the client is gone, only its id is known.
     pub(crate) fn describe_client(&self, id: u64) -> Vec<u8> {
         let mut text = format!("id={id}").into_bytes();
         let mut info = RedisModuleClientInfo {
@@ -224,7 +224,7 @@ impl Context {
         text
     }
 
-    /// What follows is in this database.
+    /// Selects the database of the following calls.
     pub(crate) fn select_db(&self, db: u16) {
         // SAFETY: the context is valid; a database that is not there is not selected.
         unsafe { api!(RedisModule_SelectDb)(self.raw, c_int::from(db)) };
@@ -256,7 +256,7 @@ impl Context {
         self.flags().contains(ContextFlags::READONLY)
     }
 
-    /// Whether nothing may be sent to replicas now, as during a failover: a server that is made to, aborts.
+    /// Whether nothing may be sent to replicas now, as during a failover. Sending anyway would abort the server.
     pub(crate) fn avoids_replication(&self) -> bool {
         // SAFETY: a plain call of a function that every supported server has.
         unsafe { api!(RedisModule_AvoidReplicaTraffic)() != 0 }
@@ -287,10 +287,10 @@ impl Context {
         self.flags().contains(ContextFlags::PRIMARY)
     }
 
-    /// Errors of the disk or the wire are reported to us rather than ending the server; keys count as
-    /// modified only when we say so; replicas may load while they serve reads; slots may migrate whole.
+    /// Sets the options of the module: I/O errors are reported to it instead of ending the server, keys count as modified
+    /// only when it says so, replicas may load a dataset while they serve reads, and whole slots may migrate.
     pub(crate) fn set_options(&self) {
-        /// Valkey's own, from 9.0 on.
+        /// An option of Valkey 9.0 and later.
         const HANDLE_ATOMIC_SLOT_MIGRATION: u32 = 1 << 5;
         let mut options = REDISMODULE_OPTIONS_HANDLE_IO_ERRORS
             | REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED
@@ -302,7 +302,7 @@ impl Context {
         unsafe { api!(RedisModule_SetModuleOptions)(self.raw, options as c_int) };
     }
 
-    /// Valkey offers its functions under its own name as well.
+    /// Whether this is Valkey, which offers its functions under its own name as well.
     fn is_valkey(&self) -> bool {
         let mut function = std::ptr::null_mut::<c_void>();
         // SAFETY: the name is static; the server writes one pointer.
@@ -327,7 +327,7 @@ impl Context {
     }
 }
 
-/// Read as the server reads it; `SystemTime` takes twice as long.
+/// The time as the server reads it; `SystemTime` takes twice as long.
 fn wall_clock_us() -> i64 {
     let mut now = libc::timeval {
         tv_sec: 0,

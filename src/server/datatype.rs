@@ -18,7 +18,7 @@ use super::packed_state::PackedState;
 use super::{Context, Handlers, api, catch_panic, policy_snapshot, string};
 
 struct DataType {
-    /// Nine characters, as the server demands.
+    /// The name has nine characters, as the server demands.
     name: &'static CStr,
     /// `None` for types that hold no state.
     algorithm: Option<Algorithm>,
@@ -44,10 +44,10 @@ const STATES: usize = Algorithm::ALL.len();
 const OVERRIDES: usize = STATES;
 const POLICY_MARKER: usize = STATES + 1;
 
-/// The type with which a snapshot's policies are saved.
+/// The data type whose callbacks also save the policies in a snapshot.
 const POLICIES: usize = Algorithm::Policy as usize;
 
-/// States first, in the order of [`Algorithm::ALL`]: a new algorithm does not compile without its own entry.
+/// The types of states come first, in the order of [`Algorithm::ALL`]. A new algorithm does not compile without an entry.
 static TYPES: [DataType; STATES + 2] = [
     DataType::state(0),
     DataType::state(1),
@@ -134,12 +134,12 @@ pub(super) trait Value: Sized {
 
     fn as_raw(&self) -> *mut c_void;
 
-    /// Reads a value that [`Value::save`] wrote. A state of another algorithm than the type's is damage.
+    /// Reads a value that [`Value::save`] wrote. A state of another algorithm than that of the type counts as damaged.
     fn load(io: &mut Io, algorithm: Option<Algorithm>) -> Result<Self, Error>;
 
     fn save(&self, io: &mut Io);
 
-    /// What RL.LOAD takes; `None` for a damaged value.
+    /// The argument of RL.LOAD; `None` if the value is damaged.
     fn blob(&self) -> Option<Blob>;
 
     fn digest(&self, digest: &mut Digest);
@@ -152,7 +152,7 @@ pub(super) trait Value: Sized {
     /// How many allocations have to be freed.
     fn allocations(&self) -> usize;
 
-    /// Offers the memory that the value refers to; `true` if there is more to do.
+    /// Offers the memory that the value refers to, to be moved; returns `true` if there is more to do.
     fn relocate(&mut self, mover: &mut Mover) -> bool;
 
     fn free(self);
@@ -288,7 +288,7 @@ unsafe extern "C" fn copy<V: Value>(
     })
 }
 
-/// A large value is moved piece by piece, as long as the server gives it time.
+/// Moves a large value piece by piece, as long as the server gives it time.
 unsafe extern "C" fn defrag<V: Value>(
     ctx: *mut RedisModuleDefragCtx,
     _key: *mut RedisModuleString,

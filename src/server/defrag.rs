@@ -1,4 +1,4 @@
-//! Active defragmentation: every piece of memory of a value is offered to the server, which moves those that lie badly.
+//! Active defragmentation: each allocation of a value is offered to the server, which moves it if that helps.
 
 use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::{self, ManuallyDrop};
@@ -7,7 +7,7 @@ use std::ptr;
 use redis_module::raw::{self, *};
 use rl_core::Relocate;
 
-/// Moves memory as the server sees fit.
+/// Offers allocations to the server, and moves them if it wants to.
 pub(super) struct Mover {
     ctx: *mut RedisModuleDefragCtx,
     move_to: unsafe extern "C" fn(*mut RedisModuleDefragCtx, *mut c_void) -> *mut c_void,
@@ -24,11 +24,11 @@ impl Mover {
         Some(Self { ctx, move_to })
     }
 
-    /// Where the memory is now.
+    /// Offers an allocation to be moved, and returns its new address.
     ///
     /// # Safety
-    /// `memory` must have been allocated by the server's allocator, as everything here is, and if it has moved nothing
-    /// may use the old address.
+    /// `memory` must have been allocated by the server's allocator, as everything here is. If it has moved, nothing may
+    /// use the old address.
     pub(super) unsafe fn move_memory<T>(&self, memory: *mut T) -> *mut T {
         // SAFETY: promised by the caller; the context is valid during the callback. Rust values may be moved as bytes.
         let moved = unsafe { (self.move_to)(self.ctx, memory.cast()) };
@@ -39,10 +39,10 @@ impl Mover {
         }
     }
 
-    /// Where an earlier call stopped.
+    /// Returns where an earlier call stopped; 0 if there was none.
     pub(super) fn cursor(&self) -> usize {
         let mut cursor: c_ulong = 0;
-        // SAFETY: the context is valid; the server writes one number, or nothing where it does not interrupt.
+        // SAFETY: the context is valid; the server writes one number, or nothing if no call was interrupted.
         let known = unsafe {
             raw::RedisModule_DefragCursorGet
                 .is_some_and(|get| get(self.ctx, &mut cursor) == REDISMODULE_OK as c_int)
@@ -50,7 +50,7 @@ impl Mover {
         if known { cursor as usize } else { 0 }
     }
 
-    /// Stops here, to be called again; `false` if the server does not remember where.
+    /// Records where the next call should continue; `false` if the server does not support that.
     pub(super) fn set_cursor(&self, cursor: usize) -> bool {
         // SAFETY: the context is valid.
         unsafe {

@@ -1,4 +1,4 @@
-//! What COMMAND DOCS and redis-cli's hints say, on servers that have them (7.0 and later).
+//! The texts of COMMAND DOCS and of redis-cli's hints, on servers that support them (7.0 and later).
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
@@ -171,7 +171,7 @@ const VERSION: RedisModuleCommandInfoVersion = RedisModuleCommandInfoVersion {
     sizeof_arg: size_of::<RedisModuleCommandArg>(),
 };
 
-/// Hands the page to the server, which copies all of it.
+/// Passes the page to the server, which copies all of it.
 ///
 /// # Safety
 /// `command` must be a command of this module.
@@ -235,8 +235,7 @@ fn key_specs(keys: Keys, flags: CommandFlags) -> [RedisModuleCommandKeySpec; 2] 
     specs
 }
 
-/// Lists for the server. They are kept as raw pointers only: the server writes through none of them, but a `Box` that
-/// is moved would no longer allow what points into it.
+/// Lists for the server. They are kept as raw pointers, because moving a `Box` would invalidate the pointers into it.
 #[derive(Default)]
 struct Arena {
     lists: Vec<*mut [RedisModuleCommandArg]>,

@@ -1,5 +1,5 @@
-//! Where the server loads the module. Not by the macro of the crate `redis-module`: on Valkey it logs a warning at each
-//! load about defragmentation callbacks that this module does not use.
+//! Where the server loads the module. The macro of the crate `redis-module` is not used, because on Valkey it logs a
+//! warning about defragmentation callbacks that this module does not use.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -9,7 +9,7 @@ use redis_module::{Context as LoadContext, RedisString, Status};
 
 use super::catch_panic;
 
-/// All memory is the server's, so that it knows how much is used.
+/// All memory is allocated by the server, so that it knows how much is used.
 #[global_allocator]
 static ALLOCATOR: RedisAlloc = RedisAlloc;
 

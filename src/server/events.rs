@@ -16,11 +16,11 @@ const REQUIRED: [u64; 6] = [
     REDISMODULE_EVENT_CRON_LOOP,
 ];
 
-/// Events that some servers lack, or that change nothing as far as is known.
+/// Events that some servers lack, or that should not change who receives writes.
 const OPTIONAL: [u64; 6] = [
-    // Not before 7.0, where replicas do not load aside.
+    // From 7.0 on; before, replicas do not load a dataset while they serve the old one.
     REDISMODULE_EVENT_REPL_ASYNC_LOAD,
-    // Not before 7.0.
+    // From 7.0 on.
     REDISMODULE_EVENT_CONFIG,
     REDISMODULE_EVENT_PERSISTENCE,
     REDISMODULE_EVENT_FLUSHDB,
@@ -31,8 +31,8 @@ const OPTIONAL: [u64; 6] = [
 /// A dataset is loaded in place of the current one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loading {
-    /// From the server's own files, or a primary's copy.
     Started {
+        /// Whether it is loaded from the server's own files, and not from a primary's copy.
         own_files: bool,
     },
     Finished,
@@ -98,7 +98,7 @@ unsafe extern "C" fn handle<H: Handlers>(
     });
 }
 
-/// Has [`Handlers::run_deferred`] called as soon as the current command or event is over.
+/// Makes the server call [`Handlers::run_deferred`] as soon as the current command or event is over.
 pub(crate) fn schedule_deferred<H: Handlers>(ctx: &Context) {
     // SAFETY: the context is valid; the handler lives as long as the module, and needs no data.
     unsafe { api!(RedisModule_CreateTimer)(ctx.raw, 0, Some(on_timer::<H>), std::ptr::null_mut()) };

@@ -19,7 +19,7 @@ pub(crate) trait Handlers: 'static {
     /// A key that holds overrides was removed, for whatever reason.
     fn on_overrides_unlinked(key: &[u8]);
 
-    /// Whether a snapshot has to say anything about policies.
+    /// Whether a snapshot has to record the policies.
     fn must_save_policies() -> bool;
     fn dump_policies(ctx: &Context) -> String;
     fn load_policies(ctx: &Context, json: &[u8]) -> Result<(), String>;

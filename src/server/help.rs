@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use super::command::{Command, CommandFlags, Container, Subcommand};
 use super::{Args, CommandError, Context, Docs};
 
-/// As the server registers it; [`reply_container`] replies.
+/// HELP as it is registered; [`reply_container`] replies to it.
 pub(super) const SUBCOMMAND: Subcommand = Subcommand {
     name: c"help",
     flags: CommandFlags::ALLOW_LOADING.union(CommandFlags::ALLOW_STALE),

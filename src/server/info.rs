@@ -11,7 +11,7 @@ pub(crate) struct Info {
     raw: *mut RedisModuleInfoCtx,
 }
 
-/// INFO of a server that is running, and not of one that reports its crash.
+/// Proof of being called by INFO on the main thread, and not by a crash report.
 pub(crate) struct InfoAccess(());
 
 impl Info {

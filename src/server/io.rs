@@ -1,4 +1,4 @@
-//! What a data type's callbacks read from and write to.
+//! Where the callbacks of a data type read from and write to.
 
 use std::ffi::c_char;
 use std::slice;

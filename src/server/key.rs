@@ -1,4 +1,4 @@
-//! An open key: its state, its expiry.
+//! An open key, with its state and its expiry.
 
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
@@ -15,7 +15,7 @@ use super::datatype::{Value, algorithm_of, overrides_type, state_type};
 use super::packed_state::PackedState;
 use super::{CommandError, Context, ServerStr, api};
 
-/// Closed when dropped.
+/// An open key. It is closed when dropped.
 pub(crate) struct Key {
     /// Null for a missing key opened to read.
     raw: *mut RedisModuleKey,
@@ -25,7 +25,7 @@ pub(crate) struct Key {
 
 enum Contents {
     Nothing,
-    /// Where the state is, so that storing need not look again, and the state itself.
+    /// The stored form, so that storing need not look it up again, and the state itself.
     Packed(PackedState, UnpackedState),
     Boxed(BoxedState),
 }
@@ -91,7 +91,7 @@ impl Key {
         }
     }
 
-    /// No key at all.
+    /// Stands for no key at all.
     pub(crate) const fn none() -> Self {
         Self {
             raw: ptr::null_mut(),

@@ -1,4 +1,4 @@
-//! State of the module that lives as long as the server does, and where it may be reached from.
+//! State of the module that lives as long as the server does, and the callbacks from which it may be accessed.
 //!
 //! | callback | runs on | proof |
 //! |---|---|---|
@@ -20,18 +20,18 @@ use super::Context;
 use super::config::ConfigAccess;
 use super::info::InfoAccess;
 
-/// Proof of being called by the server on its main thread. What a callback has no proof for, it may not touch: it keeps to
-/// its arguments, the server's allocator and atomics.
+/// Proof of being called by the server on its main thread. A callback without such a proof may use only its arguments, the
+/// server's allocator and atomics.
 pub(crate) trait OnMainThread {}
 
 impl OnMainThread for Context {}
 impl OnMainThread for InfoAccess {}
 impl OnMainThread for ConfigAccess {}
 
-/// Reached only with a proof of being on the main thread.
+/// A value that is accessed only with a proof of being on the main thread.
 pub(crate) struct MainThread<T>(RefCell<T>);
 
-// SAFETY: one thread alone reaches the content, see `OnMainThread`.
+// SAFETY: only one thread accesses the content, see `OnMainThread`.
 unsafe impl<T> Sync for MainThread<T> {}
 
 impl<T> MainThread<T> {
@@ -39,7 +39,7 @@ impl<T> MainThread<T> {
         Self(RefCell::new(content))
     }
 
-    /// `None` from within itself: `body` must not call what leads back here.
+    /// `None` if it is called again from within `body`.
     #[inline(always)]
     pub(crate) fn with<R>(
         &self,

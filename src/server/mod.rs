@@ -1,7 +1,7 @@
 //! The boundary to the server: every call into it and every call from it goes through this folder, and all of
 //! the module's `unsafe` code is here.
 //!
-//! It imports nothing else of the module: what callbacks do is passed in as [`Handlers`], [`Command`]s and
+//! It imports nothing from the rest of the module: what callbacks do is passed in as [`Handlers`], [`Command`]s and
 //! [`Settings`].
 
 mod boxed_value;
@@ -21,17 +21,17 @@ mod info;
 mod io;
 mod key;
 mod main_thread;
+mod overrides_value;
 mod packed_state;
 mod policy_snapshot;
 mod server_state;
 mod string;
 
-pub(crate) use boxed_value::keys_with_overrides;
 pub(crate) use command::{
     Command, CommandFlags, Container, Keys, Register, Subcommand, add_acl_category, register,
     register_container,
 };
-pub(crate) use config::{ConfigAccess, NumberSetting, Settings, register_settings};
+pub(crate) use config::{ConfigAccess, NumericConfig, Settings, register_settings};
 pub(crate) use context::{Context, LOAD_COMMAND};
 pub(crate) use datatype::create_types;
 pub(crate) use docs::{Argument, Docs};
@@ -42,6 +42,7 @@ pub(crate) use handlers::Handlers;
 pub(crate) use info::{Info, InfoAccess, register_info};
 pub(crate) use key::Key;
 pub(crate) use main_thread::{MainThread, OnMainThread};
+pub(crate) use overrides_value::keys_with_overrides;
 pub(crate) use string::{Args, ServerStr, ServerString};
 
 /// A function that every supported server has. Its absence is a bug in this module, so it may panic;
@@ -66,7 +67,7 @@ fn catch_panic<T>(on_panic: T, body: impl FnOnce() -> T) -> T {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(on_panic)
 }
 
-/// Concatenates texts into one line that ends with a NUL, for C. What is too long is cut.
+/// Concatenates texts into one line that ends with a NUL, for C. A line that is too long is cut.
 fn c_line(parts: &[&str]) -> [u8; 160] {
     let mut line = [0; 160];
     let room = line.len() - 1;

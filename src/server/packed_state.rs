@@ -46,7 +46,7 @@ impl PackedState {
         State::decode_as(algorithm, self.words())
     }
 
-    /// Replaces the state by one of the same size; `false` if it has another.
+    /// Replaces the state by one of the same size; `false` if the sizes differ.
     pub(super) fn overwrite(&mut self, state: &Packed) -> bool {
         let words = state.as_slice();
         if words.len() != self.words().len() {

@@ -1,6 +1,6 @@
 //! Policies in snapshots.
 //!
-//! An RDB has them ahead of the keys. An AOF that is rewritten without an RDB can contain nothing but keys: the
+//! In an RDB, they come before the keys. An AOF that is rewritten without an RDB can contain nothing but keys: the
 //! child process that writes it adds a marker key to its own copy of the dataset, which is written as
 //! `RL.POLICY LOAD`. The server itself never has such a key.
 
@@ -18,14 +18,14 @@ use super::{Context, Handlers, Key, ServerString, api, catch_panic};
 /// The version of the policies' bytes, which are followed by JSON.
 const VERSION: u64 = 1;
 
-/// Saved in place of JSON when there is nothing to save: 6.2 reads the first byte even of an empty string.
+/// Saved instead of JSON if there is nothing to save: 6.2 reads the first byte even of an empty string.
 const NOTHING: &[u8] = b"nothing";
 
 /// Adds the callbacks that save and load the policies to those of a data type.
 pub(super) fn add_methods<H: Handlers>(methods: &mut RedisModuleTypeMethods) {
     methods.aux_load = Some(load::<H>);
     methods.aux_save = Some(save::<H>);
-    // Used in place of the other by servers that have it: a file without policies then loads without the module.
+    // Servers that know this callback use it instead: a file without policies then loads without the module.
     methods.aux_save2 = Some(save_if_any::<H>);
     methods.aux_save_triggers = REDISMODULE_AUX_BEFORE_RDB as c_int;
 }
@@ -86,7 +86,7 @@ fn read<H: Handlers>(io: &mut Io) -> Result<Result<(), String>, Error> {
     })
 }
 
-/// The marker's name has a number, because somebody may have a key of that name.
+/// The name of the marker ends with a number, in case somebody has a key of that name.
 fn marker_name(number: u32) -> Vec<u8> {
     format!("\0rl: policies, while an AOF is rewritten {number}").into_bytes()
 }
@@ -128,7 +128,7 @@ pub(super) fn add_marker<H: Handlers>(ctx: &Context) {
     }
 }
 
-/// An RDB is being written: it has the policies, and needs no marker. Called before the first key is written.
+/// Called before the first key of an RDB is written. An RDB contains the policies and needs no marker.
 fn remove_marker() {
     let number = MARKER.swap(0, Relaxed);
     if number == 0 {

@@ -7,15 +7,15 @@ use redis_module::raw::{self, *};
 use super::context::ContextFlags;
 use super::{Context, api};
 
-/// Replicas, the AOF, or what may become one.
+/// Something receives what is replicated, or may soon do so: replicas or the AOF.
 pub(crate) struct Receivers {
-    /// Replicas alone, which wait for a snapshot that is still to be taken.
+    /// Whether all of them are replicas that wait for a snapshot that has not been started.
     pub(crate) only_waiting: bool,
 }
 
 impl Context {
-    /// Who may receive what is replicated now; `None` only if it is certain that nobody does. What the server
-    /// does not say counts as a receiver.
+    /// Who may receive what is replicated now; `None` only if it is certain that nothing does. If the server does not
+    /// say, there is a receiver.
     pub(crate) fn receivers(&self) -> Option<Receivers> {
         const NEEDED: ContextFlags = ContextFlags::PRIMARY
             .union(ContextFlags::CLUSTER)
@@ -57,7 +57,7 @@ impl Context {
         if failed(c"aof_last_write_status") && self.has_aof() {
             return Some("MISCONF Errors writing to the AOF file");
         }
-        // Only there if the server demands replicas.
+        // The field exists only if the server demands replicas.
         if let Some(good) = self.info_number(c"replication", c"min_slaves_good_slaves") {
             let least = setting(b"min-replicas-to-write");
             let least = std::str::from_utf8(&least).ok()?.parse::<i64>().ok()?;
@@ -91,7 +91,7 @@ impl<'a> ServerInfo<'a> {
         Self { ctx, raw }
     }
 
-    /// `None` if the server does not say, or not by a number.
+    /// `None` if the field is missing or not a number.
     fn number(&self, field: &CStr) -> Option<i64> {
         let mut error = 0;
         // SAFETY: the info is valid until dropped.
@@ -101,7 +101,7 @@ impl<'a> ServerInfo<'a> {
         (error == REDISMODULE_OK as c_int).then_some(number)
     }
 
-    /// Whether a replica waits for a snapshot that is still to be taken.
+    /// Whether a replica waits for a snapshot that has not been started.
     fn is_waiting(&self, replica: i64) -> bool {
         let Ok(field) = CString::new(format!("slave{replica}")) else {
             return false;

@@ -1,5 +1,5 @@
-//! The latest denials, in a ring whose entries are reused: once it has wrapped around, recording allocates
-//! nothing. What is expensive, such as the limit's text, is computed when somebody asks.
+//! The latest denials, in a ring whose entries are reused: once it has wrapped around, recording allocates nothing. What
+//! is expensive to compute, such as the text of the limit, is computed when somebody asks for it.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use crate::server::Context;
 
 /// The newest entry is the one before `next`.
 pub(crate) struct AuditLog {
-    entries: Vec<Entry>,
+    entries: Vec<AuditEntry>,
     next: usize,
     max_len: usize,
     next_id: u64,
@@ -22,7 +22,7 @@ const NO_INDEX: i64 = -1;
 
 /// One denial.
 #[derive(Default)]
-pub(crate) struct Entry {
+pub(crate) struct AuditEntry {
     id: u64,
     time_us: u64,
     key: Vec<u8>,
@@ -40,8 +40,8 @@ pub(crate) struct Entry {
     client: u64,
 }
 
-/// A field of an entry.
-pub(crate) enum FieldValue<'a> {
+/// The value of a field of an entry.
+pub(crate) enum AuditValue<'a> {
     Number(i64),
     Text(&'a [u8]),
 }
@@ -67,7 +67,7 @@ impl AuditLog {
         let id = self.next_id;
         self.next_id += 1;
         if self.entries.len() < self.max_len {
-            self.entries.push(Entry::default());
+            self.entries.push(AuditEntry::default());
         }
         if let Some(entry) = self.entries.get_mut(self.next) {
             entry.fill(observation, key, denial, id, client);
@@ -110,13 +110,13 @@ impl AuditLog {
         self.next_id.saturating_sub(1)
     }
 
-    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn newest_first(&self) -> impl Iterator<Item = &AuditEntry> {
         let (newer, older) = self.entries.split_at(self.next.min(self.entries.len()));
         newer.iter().rev().chain(older.iter().rev())
     }
 }
 
-impl Entry {
+impl AuditEntry {
     #[inline(always)]
     pub(super) fn fill(
         &mut self,
@@ -156,23 +156,23 @@ impl Entry {
     }
 
     /// Every field with its name, for RL.AUDIT and the stream.
-    pub(crate) fn fields(&self, ctx: &Context, mut each: impl FnMut(&'static str, FieldValue)) {
+    pub(crate) fn fields(&self, ctx: &Context, mut each: impl FnMut(&'static str, AuditValue)) {
         let client = ctx.describe_client(self.client);
         let by = self.denied_by();
-        each("id", FieldValue::Number(self.id as i64));
+        each("id", AuditValue::Number(self.id as i64));
         each(
             "occurred_at_ms",
-            FieldValue::Number((self.time_us / 1000) as i64),
+            AuditValue::Number((self.time_us / 1000) as i64),
         );
-        each("key", FieldValue::Text(&self.key));
-        each("policy", FieldValue::Text(&self.policy));
-        each("denied_by", FieldValue::Text(by.as_bytes()));
-        each("limit_index", FieldValue::Number(self.index));
-        each("cost", FieldValue::Number(self.cost as i64));
-        each("limit", FieldValue::Number(self.limit_value as i64));
-        each("retry_after_ms", FieldValue::Number(self.retry_after_ms));
-        each("shadow", FieldValue::Number(self.shadow.into()));
-        each("client", FieldValue::Text(&client));
+        each("key", AuditValue::Text(&self.key));
+        each("policy", AuditValue::Text(&self.policy));
+        each("denied_by", AuditValue::Text(by.as_bytes()));
+        each("limit_index", AuditValue::Number(self.index));
+        each("cost", AuditValue::Number(self.cost as i64));
+        each("limit", AuditValue::Number(self.limit_value as i64));
+        each("retry_after_ms", AuditValue::Number(self.retry_after_ms));
+        each("shadow", AuditValue::Number(self.shadow.into()));
+        each("client", AuditValue::Text(&client));
     }
 
     pub(crate) const FIELDS: usize = 11;

@@ -1,18 +1,18 @@
 //! `rl.audit-stream`: each sampled denial is also added to a stream, for consumer groups to read. Errors are
 //! counted, and never make a check fail. The stream is in database 0, wherever the denials are.
 
-use super::{Denial, Entry, FieldValue, Observation, with};
+use super::{AuditEntry, AuditValue, Denial, Observation, with};
 use crate::Module;
-use crate::config::Number;
+use crate::config::NumericSetting;
 use crate::server::{Context, schedule_deferred};
 
-/// More than one transaction or script is likely to be denied.
+/// More denials than one transaction or script is likely to cause.
 const MAX_PENDING: usize = 10_000;
 
-/// Has an entry added as soon as the current command is over. Not every server survives a call from within another
-/// command, which may itself be within a script.
+/// Adds an entry as soon as the current command is over. Some servers do not survive a call from within another command,
+/// which may itself run in a script.
 pub(super) fn add(ctx: &Context, observation: &Observation, denial: &Denial) {
-    // A replica's data is its primary's alone.
+    // A replica's data comes from its primary alone.
     if ctx.is_replica_or_loading() {
         return;
     }
@@ -21,7 +21,7 @@ pub(super) fn add(ctx: &Context, observation: &Observation, denial: &Denial) {
             stats.stream_errors += 1;
             return false;
         }
-        let mut entry = Entry::default();
+        let mut entry = AuditEntry::default();
         let key = observation.key.as_bytes();
         let id = stats.audit_log.last_id();
         entry.fill(observation, key, denial, id, ctx.client_id());
@@ -33,7 +33,7 @@ pub(super) fn add(ctx: &Context, observation: &Observation, denial: &Denial) {
     }
 }
 
-/// Adds the pending entries, from a timer of the server or its housekeeping.
+/// Adds the pending entries. Called by a timer, or by the server's housekeeping.
 pub(crate) fn add_pending(ctx: &Context) {
     // While clients are paused, nothing may be written; the housekeeping tries again.
     if ctx.avoids_replication() {
@@ -51,9 +51,9 @@ pub(crate) fn add_pending(ctx: &Context) {
     }
 }
 
-fn try_add(ctx: &Context, entry: &Entry) -> bool {
+fn try_add(ctx: &Context, entry: &AuditEntry) -> bool {
     let target = with(ctx, |stats| {
-        let max_len = stats.config.number(Number::AuditStreamMaxLen);
+        let max_len = stats.config.number(NumericSetting::AuditStreamMaxLen);
         (stats.config.audit_stream.clone(), max_len)
     });
     let Some((stream, max_len)) = target else {
@@ -73,8 +73,8 @@ fn try_add(ctx: &Context, entry: &Entry) -> bool {
     entry.fields(ctx, |name, value| {
         args.push(name.as_bytes().to_vec());
         args.push(match value {
-            FieldValue::Number(number) => number.to_string().into_bytes(),
-            FieldValue::Text(text) => text.to_vec(),
+            AuditValue::Number(number) => number.to_string().into_bytes(),
+            AuditValue::Text(text) => text.to_vec(),
         });
     });
     let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();

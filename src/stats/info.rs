@@ -1,14 +1,14 @@
-//! `INFO rl`
+//! The fields of `INFO rl`.
 
 use rl_core::stats::Outcome;
 
 use super::with;
 use crate::check::policy_state_resets;
 use crate::policy::registry;
-use crate::replication;
 use crate::server::{Info, InfoAccess, keys_with_overrides};
+use crate::{replay_watchdog, replication};
 
-/// What a crash report contains as well: it may be written at any moment, on any thread.
+/// Fields that a crash report also contains: it may be written at any moment, on any thread.
 pub(crate) fn write_atomics(info: &Info) {
     info.text(c"version", crate::VERSION);
     info.number(c"policies", registry::count() as u64);
@@ -19,7 +19,7 @@ pub(crate) fn write_atomics(info: &Info) {
     // Both are 0 unless there is a bug in this module or its primary.
     let unannounced = replication::unannounced_receivers();
     info.number(c"unannounced_receivers", unannounced);
-    info.number(c"replayed_decisions", replication::replayed_decisions());
+    info.number(c"replayed_decisions", replay_watchdog::replayed_decisions());
 }
 
 pub(crate) fn write_counters(info: &Info, proof: &InfoAccess) {

@@ -1,7 +1,7 @@
-//! What the limits decide, for people to see: RL.STATS, RL.TOP, RL.AUDIT and INFO.
+//! Statistics of decisions, for people to see: RL.STATS, RL.TOP, RL.AUDIT and INFO.
 //!
-//! Every decided call passes [`record`] once for each limit. All of it is bounded in memory, and none of it
-//! can make a call fail.
+//! [`record`] is called once for each decided request. The statistics take a bounded amount of memory, and cannot make a
+//! call fail.
 
 mod audit_log;
 pub(crate) mod audit_stream;
@@ -12,16 +12,16 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use rl_core::stats::{Counters, MINUTE_US, Outcome, TopKeys};
 use rl_core::{Decision, Limit};
 
-use crate::config::{Config, Number};
+use crate::config::{Config, NumericSetting};
 use crate::server::{ConfigAccess, Context, MainThread, OnMainThread, ServerStr};
 use audit_log::AuditLog;
-pub(crate) use audit_log::{Entry, FieldValue};
+pub(crate) use audit_log::{AuditEntry, AuditValue};
 
 static STATS: MainThread<Stats> = MainThread::new(Stats::new());
 
 pub(crate) struct Stats {
     config: Config,
-    /// Of the whole node.
+    /// The counters of the whole node.
     pub(crate) counters: Counters,
     pub(crate) top: Option<TopKeys>,
     pub(crate) audit_log: AuditLog,
@@ -31,7 +31,7 @@ pub(crate) struct Stats {
     unsampled: i64,
     stream_errors: u64,
     /// Denials on their way into the stream.
-    pending: Vec<Entry>,
+    pending: Vec<AuditEntry>,
 }
 
 /// What denied a call.
@@ -42,7 +42,7 @@ pub(crate) enum DeniedBy<'a> {
     Block,
 }
 
-/// One limit of a call that was charged or denied. PEEK is not observed.
+/// A request that was charged or denied. Calls with PEEK are not observed.
 #[derive(Clone, Copy)]
 pub(crate) struct Observation<'a> {
     pub(crate) key: ServerStr<'a>,
@@ -85,13 +85,13 @@ impl Stats {
     }
 
     fn apply(&mut self, config: &Config) {
-        let top_size = config.number(Number::TopSize) as usize;
-        if self.top.is_none() || top_size != self.config.number(Number::TopSize) as usize {
+        let top_size = config.number(NumericSetting::TopSize) as usize;
+        if self.top.is_none() || top_size != self.config.number(NumericSetting::TopSize) as usize {
             let seed = RandomState::new().build_hasher().finish();
             self.top = (top_size > 0).then(|| TopKeys::new(top_size, seed, self.minute_us));
         }
         self.audit_log
-            .resize(config.number(Number::AuditMaxLen) as usize);
+            .resize(config.number(NumericSetting::AuditMaxLen) as usize);
         self.unsampled = 0;
         self.config = config.clone();
     }
@@ -130,7 +130,7 @@ impl Stats {
             self.unsampled -= 1;
             return false;
         }
-        let every = self.config.number(Number::AuditSampleEvery);
+        let every = self.config.number(NumericSetting::AuditSampleEvery);
         self.unsampled = (every - 1).max(0);
         every > 0
     }

@@ -1,4 +1,4 @@
-//! The answer to a call, and what it leaves to be stored.
+//! The answer to a call, and what has to be stored afterwards.
 
 use crate::units::MAX_WAIT_MS;
 
@@ -14,7 +14,7 @@ pub const OVERRIDE_INDEX: i8 = -1;
 pub enum Mode {
     /// Charge only within the limit.
     Check,
-    /// Charge in any case, even past the limit.
+    /// Always charge, even past the limit.
     Force,
 }
 

@@ -17,8 +17,8 @@
 //! assert_eq!(second.update, None, "a denial leaves nothing to write");
 //! ```
 //!
-//! Nothing here knows a server or reads a clock: the caller passes the time in microseconds and stores the state that
-//! it is given. All arithmetic is exact and uses integers only. Each algorithm is one file or folder in `algorithm/`,
+//! Nothing here knows a server or reads a clock: the caller passes the time in microseconds and stores the resulting
+//! state. All arithmetic is exact and uses integers only. Each algorithm is one file or folder in `algorithm/`,
 //! listed once in `algorithm/mod.rs`.
 
 #![forbid(unsafe_code)]
@@ -41,8 +41,8 @@ mod units;
 pub use algorithm::{
     Algorithm, BucketLimit, BucketState, CarriedUsage, Descriptor, ExactLimit, ExactState,
     ExactUpdate, FixedLimit, FixedState, LeakLimit, LeakState, LeaseLimit, LeaseState, LeaseUpdate,
-    Limit, MAX_EXACT_LIMIT, MAX_HOLDER_LEN, MAX_HOLDERS, MAX_PRECISION, MAX_RULES, MemberState,
-    MemberUpdate, Parameter, ParameterKind, PolicyLimit, PolicyState, PolicyUpdate, Refund, Rule,
+    Limit, MAX_EXACT_LIMIT, MAX_HOLDER_LEN, MAX_HOLDERS, MAX_PRECISION, MAX_RULES, Parameter,
+    ParameterKind, PolicyLimit, PolicyState, PolicyUpdate, Refund, Rule, RuleState, RuleUpdate,
     SlideLimit, SlideState, State, SubWindows, TwoWindows, Update, check_holder,
 };
 pub use decision::{Decision, Evaluation, Expiry, Mode, NEVER, OVERRIDE_INDEX};

@@ -39,7 +39,7 @@ impl Scale {
         self.den
     }
 
-    /// Rounded down, but never from more than 0 to 0.
+    /// The product is rounded down, but never from more than 0 to 0.
     pub(crate) fn apply(self, amount: u64) -> u64 {
         let scaled = u128::from(amount) * u128::from(self.num) / u128::from(self.den);
         scaled.clamp(u128::from(amount.min(1)), u128::from(MAX_COUNT)) as u64

@@ -10,7 +10,7 @@ pub const MAX_COUNT: u64 = (1 << 53) - 1;
 /// Longest window or period: 3650 days.
 pub const MAX_PERIOD_MS: u64 = 3650 * 24 * 60 * 60 * 1000;
 
-/// Latest representable time, some 36 000 years from now. A later clock reading counts as this one.
+/// Latest representable time, about 36 000 years from now. A later clock reading counts as this one.
 pub const MAX_TIME_US: u64 = (1 << 60) - 1;
 
 /// Longest wait that a decision reports. Only limits that take ages to drain reach it.
@@ -27,7 +27,7 @@ pub(crate) fn check_count(value: u64, error: Error) -> Result<u64, Error> {
     }
 }
 
-/// Checks a duration and converts it to the microseconds that all arithmetic uses.
+/// Checks a duration and converts it to microseconds, which all arithmetic uses.
 pub(crate) fn period_us(ms: u64, error: Error) -> Result<u64, Error> {
     if (1..=MAX_PERIOD_MS).contains(&ms) {
         Ok(ms * 1000)

@@ -376,10 +376,10 @@ fn a_corrupt_group_is_refused() {
     refused(POLICY, &sixteen(16, 0x1_0000));
     refused(POLICY, &sixteen(3, 0b1000));
     read(POLICY, &sixteen(3, 0b111));
-    // No members at all, or none that has used anything.
+    // No rules at all, or none that has used anything.
     refused(POLICY, &[N(0), N(0)]);
     refused(POLICY, &[N(2), N(0), N(0), N(0)]);
-    // Members that cannot be one: a lease, another group, a step, half a state.
+    // States that no rule can have: a lease, another policy, an update, half a state.
     refused(POLICY, &[N(2), N(0), long(&slide), long(&leases)]);
     refused(POLICY, &[N(2), N(0), long(&slide), long(&group)]);
     let step = blob(LOG + UPDATE, &[N(0), N(NOW), N(1000), N(1)]);
@@ -433,12 +433,12 @@ fn a_corrupt_step_of_a_group_is_refused() {
 
 #[test]
 fn a_forged_step_does_what_it_can_and_no_harm() {
-    // A step of as many members as the state does not have changes nothing.
+    // An update with another number of rules changes nothing.
     let before = policed("SLIDE 9 1m EXACT 9 1m", 2);
     let mut state = before.clone();
     state.apply(read(POLICY + UPDATE, &[N(1), N(3), N(0), N(0), N(1), N(1)]));
     assert_eq!(state, before);
-    // One of as many does, member by member; a refund of a log that is not there is none.
+    // One with the same number does, rule by rule; a refund of a log that is not there changes nothing.
     let refund = bytes(&[N(2), N(0), N(0), N(1)]);
     state.apply(read(
         POLICY + UPDATE,

@@ -78,7 +78,7 @@ fn every_piece_is_seen_once() {
             1 + key("EXACT 9000 1h", 1000).allocations(),
         ),
         ("SLIDE 900 1h SLIDE 90 1m", 3, 0),
-        // The members, the first and its counts, the second, its list and its chunk.
+        // The list of rules, the first and its counts, the second, its list and its chunk.
         ("SLIDE 900 1h PRECISION 30 EXACT 900 1h SLIDE 90 1m", 3, 6),
     ] {
         let mut state = key(limits, calls);

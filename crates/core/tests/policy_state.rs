@@ -333,8 +333,8 @@ fn carried(text: &str, state: Option<&State>) -> Vec<u64> {
         }
     };
     match inspected.first().map(|field| &field.value) {
-        Some(rl_core::FieldValue::Limits(members)) => {
-            members.iter().map(|(_, fields)| used(fields)).collect()
+        Some(rl_core::FieldValue::Limits(limits)) => {
+            limits.iter().map(|(_, fields)| used(fields)).collect()
         }
         Some(_) => vec![used(&inspected)],
         None => Vec::new(),
@@ -550,7 +550,7 @@ fn the_last_units_delete_the_key_even_if_a_limit_has_none() {
 fn what_is_sent_of_a_log_is_a_step_and_of_the_rest_the_whole() {
     let sent = |next: &Option<Update>| match next {
         Some(Update::Policy(rl_core::PolicyUpdate::Replace(_))) => "whole",
-        Some(Update::Policy(rl_core::PolicyUpdate::Members { .. })) => "steps",
+        Some(Update::Policy(rl_core::PolicyUpdate::Rules { .. })) => "steps",
         _ => "nothing",
     };
     let long = |text: &str| {
@@ -586,13 +586,13 @@ fn what_is_sent_of_a_log_is_a_step_and_of_the_rest_the_whole() {
     }
 }
 
-/// A member's field, as RL.INSPECT shows it.
+/// A limit's field, as RL.INSPECT shows it.
 fn member_field(state: &State, place: usize, name: &str) -> u64 {
     let fields = state.inspect(NOON_US);
-    let rl_core::FieldValue::Limits(members) = &fields[0].value else {
+    let rl_core::FieldValue::Limits(limits) = &fields[0].value else {
         panic!("{fields:?}");
     };
-    let field = members[place].1.iter().find(|field| field.name == name);
+    let field = limits[place].1.iter().find(|field| field.name == name);
     match field.map(|field| &field.value) {
         Some(rl_core::FieldValue::Number(number)) => *number,
         other => panic!("{other:?}"),
@@ -619,7 +619,7 @@ fn several_limits_are_shown_as_they_are_written() {
 
 #[test]
 fn memory_is_that_of_the_members_and_of_what_they_have() {
-    let member = size_of::<rl_core::MemberState>();
+    let rule = size_of::<rl_core::RuleState>();
     let large = size_of::<State>();
     let log = used("EXACT 9 1m", 1);
     let (bytes, pieces) = (log.heap_bytes(), log.allocations());
@@ -627,19 +627,19 @@ fn memory_is_that_of_the_members_and_of_what_they_have() {
     for (text, heap_bytes, all_pieces) in [
         (
             "EXACT 9 1m SLIDE 9 1h",
-            2 * member + large + bytes,
+            2 * rule + large + bytes,
             2 + 1 + pieces,
         ),
         (
             "EXACT 9 1m SLIDE 9 1h EXACT 9 1h",
-            3 * member + 2 * (large + bytes),
+            3 * rule + 2 * (large + bytes),
             2 + 2 * (1 + pieces),
         ),
-        ("SLIDE 1 1 SLIDE 1 2 SLIDE 1 3 SLIDE 1 4", 4 * member, 2),
+        ("SLIDE 1 1 SLIDE 1 2 SLIDE 1 3 SLIDE 1 4", 4 * rule, 2),
         ("SLIDE 1 1 SLIDE 1 2 SLIDE 1 3", 0, 1),
         (
             "SLIDE 9 1m PRECISION 4 SLIDE 9 1h",
-            2 * member + large + 5 * size_of::<u64>(),
+            2 * rule + large + 5 * size_of::<u64>(),
             2 + 1 + 1,
         ),
     ] {

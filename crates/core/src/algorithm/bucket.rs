@@ -1,8 +1,7 @@
 //! Token bucket, stored as debt: the tokens that were taken and have not been refilled yet.
 //!
 //! Debt is counted in parts of a token, `1 / period` (in microseconds) each. Every microsecond refills exactly
-//! `refill` parts, and one token is exactly `period` parts. So nothing is ever rounded, however often a key is
-//! checked.
+//! `refill` parts, and one token is exactly `period` parts, so nothing is ever rounded, however often a key is checked.
 
 use std::fmt;
 
@@ -16,7 +15,7 @@ use crate::relocate::{Relocate, Walk};
 use crate::units::{self, DurationText, MAX_TIME_US, MAX_USAGE};
 use crate::{Error, Scale, syntax};
 
-/// Some 68 years: no key lives longer.
+/// About 68 years: no key lives longer.
 const FOREVER_S: u64 = (1 << EXTRA_BITS) - 1;
 
 /// A wait that is longer than any key lives.
@@ -156,9 +155,9 @@ pub struct BucketState {
     updated_at_us: u64,
     period_us: u64,
     debt: u128,
-    /// The key's expiry, in seconds from that of `updated_at_us`. Every call moves the time at which the bucket is full
-    /// again; because it is rounded up to a second, most calls on a busy key need not move the expiry. It is stored
-    /// because asking the server costs a lookup, and the refill that it depends on is not in the state.
+    /// The key's expiry, in seconds after the second of `updated_at_us`. Every call moves the time at which the bucket is
+    /// full again; because that is rounded up to a second, most calls on a busy key need not move the expiry. It is
+    /// stored because asking the server costs a lookup, and the refill that it depends on is not part of the state.
     expires_in_s: u64,
 }
 
@@ -214,8 +213,8 @@ impl PackedLimit for BucketLimit {
         let used = to_u64(div_ceil(debt, self.period_us));
         let allowed = mode == Mode::Force || used.saturating_add(cost) <= self.capacity;
 
-        let spent = if allowed { cost } else { 0 };
-        let debt_after = (debt + self.parts(spent)).min(self.parts(MAX_USAGE));
+        let charged = if allowed { cost } else { 0 };
+        let debt_after = (debt + self.parts(charged)).min(self.parts(MAX_USAGE));
         let drains_in_us = self.drain_us(debt_after);
         let reset_after_ms = wait_ms(drains_in_us);
         let retry_after_ms = match self.capacity.checked_sub(cost) {
@@ -232,10 +231,10 @@ impl PackedLimit for BucketLimit {
         };
 
         // A denial writes nothing, except in two cases in which its answer would otherwise be wrong. A clock that
-        // stepped back is recorded once: if every call found it again, the wait would start over each time. And
-        // after the rate was lowered, the key would expire while it still has debt. That is compared exactly: the
-        // time at which a debt is paid off is the same for every call at one rate, but not if it is rounded.
-        let untrue = |stored: &BucketState| {
+        // stepped back is recorded once: if every call found it again, the wait would start over each time. And after
+        // the rate was lowered, the key would expire while it still has debt. The times are compared unrounded: at one
+        // rate, every call computes the same time at which the debt is paid off, but only before rounding.
+        let must_correct = |stored: &BucketState| {
             let matters_for_us = match stored.expires_in_s {
                 FOREVER_S if retry_after_ms < FOREVER_MS => retry_after_ms.max(0) as u128 * 1000,
                 FOREVER_S => 0,
@@ -245,14 +244,14 @@ impl PackedLimit for BucketLimit {
             let outlives = matters_until_us > u128::from(stored.expire_at_ms()) * 1000;
             now_us < stored.updated_at_us || (matters_for_us > 0 && outlives)
         };
-        let store = cost > 0 && (allowed || stored.is_some_and(untrue));
+        let store = cost > 0 && (allowed || stored.is_some_and(must_correct));
 
         Evaluation {
             decision: Decision {
                 allowed,
                 index: 0,
                 limit: self.capacity,
-                remaining: self.capacity.saturating_sub(used.saturating_add(spent)),
+                remaining: self.capacity.saturating_sub(used.saturating_add(charged)),
                 retry_after_ms,
                 reset_after_ms,
             },
@@ -291,25 +290,25 @@ impl AlgorithmState for BucketState {
     /// which the next call supplies.
     fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<Self>), Error> {
         let debt_now = self.debt_at_most(now_us);
-        let given = units.min(debt_now);
-        let back = u128::from(given) * u128::from(self.period_us);
-        let debt = self.debt.saturating_sub(back);
-        if debt == 0 || given == debt_now {
-            return Ok((given, None));
+        let refunded = units.min(debt_now);
+        let parts = u128::from(refunded) * u128::from(self.period_us);
+        let debt = self.debt.saturating_sub(parts);
+        if debt == 0 || refunded == debt_now {
+            return Ok((refunded, None));
         }
         // The rest drains in its share of the time, rounded up; rounding to whole seconds adds at most one.
         let share = u128::from(self.expires_in_s) * ((debt >> 8) + 1);
         let expires_in_s = to_u64(share.div_ceil((self.debt >> 8).max(1))) + 1;
         let left = Self {
             debt,
-            // The share of a time that was cut short is unknown.
+            // If the time was cut short, its share is unknown.
             expires_in_s: match self.expires_in_s {
                 FOREVER_S => FOREVER_S,
                 known => expires_in_s.min(known),
             },
             ..*self
         };
-        Ok((given, Some(left)))
+        Ok((refunded, Some(left)))
     }
 
     #[inline(always)]

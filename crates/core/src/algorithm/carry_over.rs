@@ -1,6 +1,6 @@
 //! Usage that continues to count when the limits of a key have changed.
 
-use super::policy_limit::{CarriedMembers, KnownUsage, StateRef};
+use super::policy_limit::{CarriedRules, KnownUsage, StateRef};
 use super::{Limit, State, Update};
 use crate::{Error, Evaluation, Mode};
 
@@ -15,8 +15,8 @@ impl Limit<'_> {
         }
     }
 
-    /// Usage to continue from where a state does not fit: for each limit, what was counted under the same algorithm
-    /// and, if possible, the same span. `None` if nothing can be used; an error if the key is a lease's.
+    /// The usage from which the limit continues if the state does not fit: what was counted under the same algorithm
+    /// and, if possible, the same span. `None` if none of it can be used; an error if the key holds leases.
     pub fn carry_over<'s>(&self, state: &'s State) -> Result<Option<CarriedUsage<'s>>, Error> {
         let mut known = match state {
             State::Policy(policy) => policy.known_usage(),
@@ -32,8 +32,8 @@ impl Limit<'_> {
         };
         Ok(match *self {
             Self::Policy(limit) => {
-                let members = limit.carry_over(known);
-                members.map(|members| CarriedUsage(Carried::Members(members)))
+                let rules = limit.carry_over(known);
+                rules.map(|rules| CarriedUsage(Carried::Rules(rules)))
             }
             Self::Slide(_) | Self::Bucket(_) | Self::Fixed(_) | Self::Leak(_) | Self::Exact(_) => {
                 let span_us = self.span_us();
@@ -60,7 +60,7 @@ pub struct CarriedUsage<'s>(Carried<'s>);
 #[derive(Debug)]
 enum Carried<'s> {
     One(StateRef<'s>),
-    Members(CarriedMembers<'s>),
+    Rules(CarriedRules<'s>),
 }
 
 impl CarriedUsage<'_> {
@@ -75,11 +75,11 @@ impl CarriedUsage<'_> {
     ) -> Result<Evaluation<Update<'a>>, Error> {
         match (&self.0, limit) {
             (Carried::One(state), limit) => limit.evaluate(state.as_ref(), now_us, cost, mode),
-            (Carried::Members(members), Limit::Policy(limit)) => {
-                let evaluation = members.evaluate(limit, now_us, cost, mode)?;
+            (Carried::Rules(rules), Limit::Policy(limit)) => {
+                let evaluation = rules.evaluate(limit, now_us, cost, mode)?;
                 Ok(evaluation.map(Update::Policy))
             }
-            (Carried::Members(_), _) => Err(Error::WrongAlgorithm),
+            (Carried::Rules(_), _) => Err(Error::WrongAlgorithm),
         }
     }
 
@@ -88,7 +88,7 @@ impl CarriedUsage<'_> {
     pub fn into_state(self) -> Option<State> {
         match self.0 {
             Carried::One(state) => state.into_state(),
-            Carried::Members(members) => Some(State::Policy(members.into_state())),
+            Carried::Rules(rules) => Some(State::Policy(rules.into_state())),
         }
     }
 }

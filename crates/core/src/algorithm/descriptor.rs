@@ -16,7 +16,7 @@ pub struct Descriptor {
     pub name: &'static str,
     /// The one-limit command, such as `RL.SLIDE`; `None` for a policy, which RL.CHECK checks.
     pub command: Option<&'static CStr>,
-    /// The server's name of the data type: nine characters.
+    /// The name of the data type in the server, which has nine characters.
     pub type_name: &'static CStr,
     /// The required arguments between the name (or the key) and the cost.
     pub parameters: &'static [Parameter],
@@ -82,7 +82,7 @@ impl Parameter {
     }
 }
 
-/// As a synopsis shows it: `limit`, or `PRECISION n`.
+/// The parameter in a synopsis: `limit`, or `PRECISION n`.
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.token, self.kind) {

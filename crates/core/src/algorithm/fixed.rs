@@ -156,7 +156,7 @@ impl PackedLimit for FixedLimit {
         };
 
         let after = update.as_ref().unwrap_or(&rolled);
-        let spent = if allowed { cost } else { 0 };
+        let charged = if allowed { cost } else { 0 };
         let until_ms = |us: u64| ceil_ms(us - now_us);
         Evaluation {
             decision: Decision {
@@ -165,7 +165,7 @@ impl PackedLimit for FixedLimit {
                 limit: self.limit,
                 remaining: self
                     .limit
-                    .saturating_sub(rolled.count.saturating_add(spent)),
+                    .saturating_sub(rolled.count.saturating_add(charged)),
                 retry_after_ms: match self.limit.checked_sub(cost) {
                     _ if allowed => 0,
                     None => NEVER,
@@ -208,9 +208,9 @@ impl AlgorithmState for FixedState {
 
     fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<Self>), Error> {
         let rolled = self.at(now_us);
-        let given = units.min(rolled.count);
-        let count = rolled.count - given;
-        Ok((given, (count > 0).then_some(Self { count, ..rolled })))
+        let refunded = units.min(rolled.count);
+        let count = rolled.count - refunded;
+        Ok((refunded, (count > 0).then_some(Self { count, ..rolled })))
     }
 
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! Leaky bucket as a queue: allows a call while there is room and reports how long it has to wait, so that allowed
 //! calls proceed evenly spaced.
 //!
-//! The queue is what a token bucket calls its debt; only the answer differs.
+//! The queue is the same as the debt of a token bucket; only the answer differs.
 
 use std::fmt;
 

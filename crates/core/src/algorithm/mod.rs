@@ -31,9 +31,9 @@ pub use exact::{ExactLimit, ExactState, ExactUpdate, MAX_EXACT_LIMIT};
 pub use fixed::{FixedLimit, FixedState};
 pub use leak::{LeakLimit, LeakState};
 pub use lease::{LeaseLimit, LeaseState, LeaseUpdate, MAX_HOLDER_LEN, MAX_HOLDERS, check_holder};
-pub(crate) use policy_limit::check_member;
+pub(crate) use policy_limit::check_allowed_in_policy;
 pub use policy_limit::{
-    MAX_RULES, MemberState, MemberUpdate, PolicyLimit, PolicyState, PolicyUpdate, Rule,
+    MAX_RULES, PolicyLimit, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate,
 };
 pub use slide::{MAX_PRECISION, SlideLimit, SlideState, SubWindows, TwoWindows};
 
@@ -191,8 +191,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The limit to keep for longer than the call, and what it borrowed: a lease's holder. Of a policy,
-            /// nothing is left: the limit that decided is the one to keep.
+            /// The limit to keep for longer than the call, and what it borrowed: a lease's holder. Nothing is left of a
+            /// policy: keep the limit that decided instead.
             #[must_use]
             pub fn into_owned(self) -> (Limit<'static>, &'a [u8]) {
                 match self {
@@ -316,7 +316,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// How many allocations it takes to free the state.
+            /// How many allocations have to be freed with the state.
             #[must_use]
             pub fn allocations(&self) -> usize {
                 match self {
@@ -424,7 +424,7 @@ impl Algorithm {
     #[must_use]
     #[inline]
     pub fn from_name(name: &[u8]) -> Option<Self> {
-        // The most frequent ones, as they are usually written.
+        // The most frequent algorithms, as they are usually written.
         match name {
             b"SLIDE" => Some(Self::Slide),
             b"BUCKET" => Some(Self::Bucket),
@@ -448,18 +448,18 @@ impl Algorithm {
     }
 }
 
-/// What a refund or a release does to a state.
+/// The result of a refund or a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Refund<'a> {
     /// Units that were refunded or released.
     pub units: u64,
-    /// What is left to be stored; `None` if nothing is, so that the key may be deleted.
+    /// What is left to be stored; `None` if nothing is left, so that the key can be deleted.
     pub update: Option<Update<'a>>,
 }
 
 impl State {
-    /// Releases what a holder has leased; 0 units if that is nothing.
+    /// Releases the lease of a holder; 0 units if it has none.
     pub fn release<'a>(&self, now_us: u64, holder: &'a [u8]) -> Result<Refund<'a>, Error> {
         let Self::Lease(state) = self else {
             return Err(Error::WrongAlgorithm);

@@ -107,7 +107,7 @@ pub(crate) trait BoxedState: AlgorithmState {
     /// Whether nothing is in use. No call leaves such a state, but a forged update may.
     fn is_empty(&self) -> bool;
 
-    /// How many allocations it takes to free the state.
+    /// How many allocations have to be freed with the state.
     fn allocations(&self) -> usize;
 
     fn write(&self, into: &mut Blob);

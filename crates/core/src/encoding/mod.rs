@@ -39,7 +39,7 @@ impl State {
         }
     }
 
-    /// The same where the algorithm is known, which is faster.
+    /// Does the same if the algorithm is known, which is faster.
     #[inline(always)]
     pub fn decode_as(algorithm: Algorithm, packed: &[u64]) -> Result<Self, Error> {
         if let (Some(&first), Mark::Tag(tag)) = (packed.first(), algorithm.mark())
@@ -68,7 +68,7 @@ impl State {
     }
 }
 
-/// No extended kind is packed; an unknown one may be.
+/// The error for an extended tag: no known kind is packed, but that of a newer version may be.
 #[cold]
 fn extended(first: u64) -> Error {
     Kind::of(first).err().unwrap_or(Error::DamagedState)
@@ -120,7 +120,7 @@ fn decode_packed(body: &[u8]) -> Result<State, Error> {
     }
 }
 
-/// The algorithm that a blob states; `None` if it is too short, not a state or an update, or unknown.
+/// The algorithm of a blob; `None` if it is too short, neither a state nor an update, or unknown.
 pub(crate) fn algorithm_of_blob(blob: &[u8]) -> Option<Algorithm> {
     let first = u64::from_le_bytes(*blob.get(1..)?.first_chunk()?);
     match Kind::of(first).ok()? {
@@ -130,7 +130,7 @@ pub(crate) fn algorithm_of_blob(blob: &[u8]) -> Option<Algorithm> {
     }
 }
 
-/// A version, the kind, and what `write` adds.
+/// A blob that consists of the version, the kind, and what `write` adds.
 pub(crate) fn extended_blob(kind: Kind, write: impl FnOnce(&mut Blob)) -> Blob {
     let mut blob = Blob::new();
     blob.push(ENCODING_VERSION);

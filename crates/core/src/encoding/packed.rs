@@ -8,7 +8,7 @@
 //!
 //! `time` is a window's start or a debt's timestamp, `span` its window or period, `low` its counts. The compact form
 //! has room for the usual sizes: times until the year 2112, spans of up to 2047 of a unit from milliseconds to days.
-//! `extra` has what the compact form keeps in its `low` and the wide `low` has no room for.
+//! `extra` has what the compact form keeps in `low`, but for which the wide `low` has no room.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -19,7 +19,7 @@ use crate::units::{self, MAX_TIME_US};
 /// The most integers that a packed state has.
 pub const MAX_PACKED_LEN: usize = 2 + MAX_COUNTS;
 
-/// The number of integers that are needed to tell how many there are.
+/// How many integers have to be read to know how many there are.
 pub const PACKED_HEAD_LEN: usize = COMPACT_LEN;
 
 const COMPACT_LEN: usize = 2;
@@ -40,7 +40,7 @@ const EXTRA_LOW_BITS: u32 = 64 - WIDE_SPAN_BITS;
 pub(crate) const EXTRA_BITS: u32 = EXTRA_LOW_BITS + 128 - WIDE_LOW_BITS;
 const COMPACT_TIME_BITS: u32 = 52;
 
-/// In the order in which they are tried: what people write, then fractions of a second.
+/// The units of a compact span, in the order in which they are tried: what people write, then fractions of a second.
 const UNITS_US: [u64; 7] = [
     1_000_000,
     60_000_000,

@@ -67,7 +67,7 @@ impl Tag {
         Self(self.0 & !Self::WIDE_BIT)
     }
 
-    /// Whose compact or wide state this is.
+    /// The algorithm whose compact or wide state this is.
     pub(crate) const fn algorithm(self) -> Result<Algorithm, Error> {
         match self.compact() {
             Self::SLIDE => Ok(Algorithm::Slide),
@@ -120,7 +120,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The first integer of what is of this kind: the rest of it is 0. `None` if the algorithm has a tag.
+    /// The first integer of everything of this kind; its other bits are 0. `None` if the algorithm has a tag.
     pub(crate) const fn head(self) -> Option<u64> {
         let number = match self {
             Self::State(algorithm) => match algorithm.mark() {
@@ -136,8 +136,8 @@ impl Kind {
         Some(Tag::EXTENDED.bits() | (number as u64) << 52)
     }
 
-    /// The kind of what begins with `first`; `None` if it has another tag than the extended one. A kind that is not
-    /// known comes from a newer version.
+    /// The kind of what starts with `first`; `None` if its tag is not the extended one. An unknown kind comes from a
+    /// newer version.
     pub(crate) fn of(first: u64) -> Result<Option<Self>, Error> {
         if Tag::of(first) != Tag::EXTENDED {
             return Ok(None);

@@ -19,7 +19,7 @@ pub const MAX_JSON_LEN: usize = 16 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JsonError {
-    /// What is wrong; names the policy if it is about one.
+    /// What is wrong. If a single policy is wrong, its name is included.
     pub message: String,
     /// The line, from 1.
     pub line: usize,
@@ -70,7 +70,7 @@ pub fn to_json<'a>(policies: impl IntoIterator<Item = (&'a str, &'a Policy)>) ->
     serde_json::to_string_pretty(&File { policies }).unwrap_or_default()
 }
 
-/// As an entry of a set.
+/// Writes the policy as an entry of a set.
 impl Serialize for Policy {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]

@@ -20,14 +20,14 @@ pub const MAX_NOTE_LEN: usize = 1024;
 /// Most policies of a set.
 pub const MAX_POLICIES: usize = 10_000;
 
-/// Limits under one name: all must allow the call.
+/// Limits under one name. All of them must allow a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Policy {
     rules: Rules,
     /// Evaluated and counted, but not enforced.
     pub shadow: bool,
-    /// For people.
+    /// A note for people.
     pub note: Box<str>,
 }
 

@@ -19,16 +19,16 @@ pub struct Overrides {
     entries: Vec<Override>,
 }
 
-/// What applies to one key instead of one policy.
+/// What applies to one key instead of the limits of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     /// The policy's name.
     pub policy: Box<str>,
-    /// What applies.
+    /// What applies instead.
     pub action: OverrideAction,
     /// When it expires (Unix time); 0 if it does not.
     pub expires_at_ms: u64,
-    /// For people.
+    /// A note for people.
     pub note: Box<str>,
 }
 
@@ -154,7 +154,7 @@ impl Overrides {
             .filter(move |entry| entry.is_in_force(now_us))
     }
 
-    /// The same with one override set, and without those that have expired.
+    /// The same overrides with one of them set, and without those that have expired.
     pub fn with(&self, entry: Override, now_us: u64) -> Result<Self, Error> {
         let mut all = self.without(entry.policy.as_bytes(), now_us);
         if all.entries.len() >= MAX_OVERRIDES {
@@ -167,7 +167,7 @@ impl Overrides {
         Ok(all)
     }
 
-    /// The same without one policy's override, and without those that have expired.
+    /// The same overrides without that of one policy, and without those that have expired.
     #[must_use]
     pub fn without(&self, policy: &[u8], now_us: u64) -> Self {
         let others = self.iter(now_us);
@@ -177,7 +177,7 @@ impl Overrides {
         }
     }
 
-    /// Whether there is none.
+    /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

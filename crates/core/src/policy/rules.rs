@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::algorithm::{MAX_RULES, Rule, check_member};
+use crate::algorithm::{MAX_RULES, Rule, check_allowed_in_policy};
 use crate::syntax::{is_option, parse_count, parse_integer, set_option};
 use crate::{Algorithm, Error, Limit, PolicyLimit, Relocate};
 
-/// One to sixteen limits.
+/// The limits of a policy or an override: one to sixteen rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules(Box<[Rule]>);
 
@@ -16,7 +16,7 @@ impl Rules {
         by.slice(&mut self.0);
     }
 
-    /// Reads limits until an argument does not begin one.
+    /// Reads limits until an argument does not start one.
     pub fn parse<'a>(args: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
         let mut rules = Vec::new();
         while let Some(algorithm) = peek(args).and_then(Algorithm::from_name) {
@@ -42,15 +42,15 @@ impl Rules {
         }
     }
 
-    /// The limits one by one.
+    /// The rules one by one.
     #[must_use]
     #[inline]
     pub fn as_slice(&self) -> &[Rule] {
         &self.0
     }
 
-    /// The limits as one, and what a call that supplies `cost` charges to it. A single limit that fixes its cost is
-    /// stored like several limits, because that state records the fixed cost.
+    /// All rules as one limit, and what a call that supplies `cost` charges to it. A single rule that fixes its cost is
+    /// stored like several rules, because that state records the fixed cost.
     #[inline]
     pub fn limit(&self, cost: u64) -> Result<(Limit<'_>, u64), Error> {
         match &*self.0 {
@@ -59,7 +59,7 @@ impl Rules {
         }
     }
 
-    /// The same limits with every amount multiplied.
+    /// The same rules with every amount multiplied.
     #[must_use]
     pub fn scaled(&self, by: crate::Scale) -> Self {
         let scaled = |rule: &Rule| Rule {
@@ -78,7 +78,7 @@ fn parse_rule<'a>(
     algorithm: Algorithm,
     args: &mut (impl Iterator<Item = &'a [u8]> + Clone),
 ) -> Result<Rule, Error> {
-    check_member(algorithm)?;
+    check_allowed_in_policy(algorithm)?;
     let (mut limit, _) = Limit::parse(algorithm, args)?.into_owned();
     let mut cost = None;
     while let Some(arg) = peek(args) {

@@ -45,7 +45,7 @@ impl Outcome {
     }
 }
 
-/// The counters of one node or one policy. Counting is one addition; the work per minute is done when one ends.
+/// The counters of one node or one policy. Counting is one addition; the rest is done once per minute.
 #[derive(Clone, Debug)]
 pub struct Counters {
     since_us: u64,

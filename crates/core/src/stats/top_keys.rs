@@ -13,7 +13,7 @@ pub const MAX_KEY_LEN: usize = 256;
 /// Slots in a bucket, which then has the size of a cache line.
 const SLOTS: usize = 4;
 
-/// By what the keys are ranked.
+/// How the keys are ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankBy {
     /// By all checks.
@@ -99,7 +99,7 @@ impl TopKeys {
         self.checks.current.count(hash, name, &mut self.random);
     }
 
-    /// The same for a denied call.
+    /// Does the same for a denied call.
     #[inline(always)]
     pub fn record_denial(&mut self, name: &[u8]) {
         let hash = hash(self.seed, name);

@@ -10,14 +10,14 @@ use crate::encoding::{Reader, write_bytes, write_varint};
 use crate::relocate::{Relocate, Walk};
 use crate::units::MAX_USAGE;
 
-/// Bytes of entries in a chunk: some 150 entries, which are read in a fraction of a microsecond.
+/// Bytes of entries in a chunk: about 150 entries, which are read in a fraction of a microsecond.
 const CHUNK_BYTES: usize = 512;
 
 /// The longest entry: two varints.
 const ENTRY_BYTES: usize = 20;
 
-/// A log of this length merges further charges into its last entry. Only forced charges get that far: no limit is
-/// larger, and a chunk of which a part has left the window has no more entries than bytes.
+/// A log of this length merges further charges into its last entry. Only forced charges get that far, because no limit
+/// is larger, and a chunk that has partly left the window has no more entries than bytes.
 pub(crate) const MAX_ENTRIES: u64 = 1_000_000 + CHUNK_BYTES as u64;
 
 /// The most chunks that one call drops, so that no call pauses.
@@ -106,7 +106,7 @@ impl Chunk {
         }
     }
 
-    /// The same with only its first entries, which contain `units`.
+    /// The same chunk with only its first `units`.
     fn cut(&self, mut units: u64) -> Self {
         let mut kept = Self::new(self.first_us, self.before);
         for entry in self.entries() {
@@ -158,7 +158,7 @@ impl Log {
         self.entries
     }
 
-    /// How many allocations it takes to free.
+    /// How many allocations have to be freed.
     pub(crate) fn chunks(&self) -> usize {
         self.chunks.len()
     }
@@ -211,7 +211,7 @@ impl Log {
         self.total() - before
     }
 
-    /// When the last of the first `units` after the horizon were charged: once they leave, there is room.
+    /// When the last of the first `units` after the horizon was charged: once it leaves the window, there is room.
     pub(crate) fn time_of(&self, horizon_us: i64, units: u64) -> i64 {
         let wanted = self.total() - self.units_after(horizon_us) + units;
         let index = self

@@ -151,9 +151,9 @@ impl BoxedLimit<'_> for ExactLimit {
                 window_us,
             })
         };
-        let charged = allowed && cost > 0;
+        let is_charged = allowed && cost > 0;
         let reset_after_ms = match stored.and_then(|stored| stored.log.last_us()) {
-            _ if charged => ceil_ms(window_us),
+            _ if is_charged => ceil_ms(window_us),
             Some(last_us) if used > 0 => wait_ms(until_us(last_us)),
             _ => 0,
         };
@@ -162,20 +162,20 @@ impl BoxedLimit<'_> for ExactLimit {
             None => 0,
         };
         let expire_at_ms = match stored {
-            _ if charged => expire_at_ms(now_us + window_us),
+            _ if is_charged => expire_at_ms(now_us + window_us),
             Some(stored) => {
                 let last_us = stored.log.last_us().unwrap_or(0).min(now_us as i64);
                 expire_at_ms(last_us.max(0) as u64 + stored.window_us.max(kept_us))
             }
             None => expire_at_ms(now_us),
         };
-        let spent = if allowed { cost } else { 0 };
+        let charged = if allowed { cost } else { 0 };
         Ok(Evaluation {
             decision: Decision {
                 allowed,
                 index: 0,
                 limit: self.limit,
-                remaining: self.limit.saturating_sub(used.saturating_add(spent)),
+                remaining: self.limit.saturating_sub(used.saturating_add(charged)),
                 retry_after_ms: match (self.limit.checked_sub(cost), stored) {
                     _ if allowed => 0,
                     (None, _) | (_, None) => NEVER,

@@ -66,7 +66,7 @@ pub(super) fn horizon(now_us: u64, window_us: u64) -> i64 {
     now_us as i64 - window_us as i64
 }
 
-/// Rounded up to a second, so that most calls on a busy key need not change it.
+/// The expiry is rounded up to a second, so that most calls on a busy key need not change it.
 pub(super) fn expire_at_ms(clear_at_us: u64) -> u64 {
     clear_at_us.div_ceil(1_000_000) * 1000
 }

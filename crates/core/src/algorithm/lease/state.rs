@@ -1,6 +1,7 @@
 //! The leases of one key, sorted by expiry and changed in place; replicas receive each change.
 //!
-//! The list is short (at most 10 000 holders), so it is searched from end to end: some tens of microseconds at worst.
+//! The list is short (at most 10 000 holders), so it is searched from end to end. That takes tens of microseconds at
+//! worst.
 
 use super::{MAX_HOLDERS, check_holder};
 use crate::Error;
@@ -10,7 +11,7 @@ use crate::inspect::{FieldValue, StateField};
 use crate::relocate::{Relocate, Walk};
 use crate::units::{MAX_TIME_US, MAX_USAGE};
 
-/// Who holds how much, sorted by expiry, as of the last write.
+/// Who holds how much, as of the last write.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseState {
     updated_at_us: u64,
@@ -76,7 +77,7 @@ pub enum LeaseUpdate<'a> {
 }
 
 impl LeaseState {
-    /// Drops expired leases. After a step back of the clock, the others last as long as they would have.
+    /// Drops expired leases. After a step back of the clock, the others last as long as they would have without it.
     fn move_to(&mut self, now_us: u64) {
         let expired = self.expired(now_us.max(self.updated_at_us));
         self.leases.drain(..expired);
@@ -267,7 +268,7 @@ impl<'a> BoxedUpdate<'a> for LeaseUpdate<'a> {
                 if state.leases.is_empty() {
                     state.leases.reserve_exact(1);
                 }
-                // No call gets here, but a forged update does; the state could not be read again.
+                // No call adds so many, but a forged update may; such a state could not be read again.
                 if state.leases.len() >= MAX_HOLDERS {
                     return;
                 }

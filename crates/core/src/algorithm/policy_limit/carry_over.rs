@@ -1,17 +1,17 @@
 //! Usage that continues to count when the limits of a policy have changed.
 
-use super::{MemberState, PolicyLimit, PolicyState, PolicyUpdate, Rule, StateRef, evaluate};
+use super::{PolicyLimit, PolicyState, PolicyUpdate, Rule, RuleState, StateRef, evaluate};
 use crate::{Error, Evaluation, Mode};
 
 /// Usage so far, from which other limits may continue.
 pub(in crate::algorithm) struct KnownUsage<'s> {
     pub(in crate::algorithm) state: StateRef<'s>,
-    /// Whether its limit fixed the cost: a number of calls is not to be mistaken for a number of units.
+    /// Whether its rule fixed the cost: a number of calls must not be mistaken for a number of units.
     pub(in crate::algorithm) fixed_cost: bool,
 }
 
 impl PolicyState {
-    /// The usage of every member.
+    /// The usage of every rule.
     pub(in crate::algorithm) fn known_usage(&self) -> Vec<KnownUsage<'_>> {
         let known = |index: usize| KnownUsage {
             state: self.get(index),
@@ -22,22 +22,22 @@ impl PolicyState {
 }
 
 impl PolicyLimit<'_> {
-    /// For each limit the usage to continue from; `None` if none of it can be used.
+    /// The usage from which each rule continues; `None` if none of it can be used.
     pub(in crate::algorithm) fn carry_over<'s>(
         &self,
         known: Vec<KnownUsage<'s>>,
-    ) -> Option<CarriedMembers<'s>> {
-        let members = pick(self.rules, known);
-        let any = members.iter().any(|state| state.as_ref().is_some());
-        any.then(|| CarriedMembers {
+    ) -> Option<CarriedRules<'s>> {
+        let states = pick(self.rules, known);
+        let any = states.iter().any(|state| state.as_ref().is_some());
+        any.then(|| CarriedRules {
             fixed_costs: self.fixed_costs(),
-            members,
+            states,
         })
     }
 }
 
-/// For each rule the usage to continue from: of the same algorithm and span if there is any, else of the same
-/// algorithm. A rule that fixes its cost continues only from usage that was counted that way, and the others only
+/// Picks the usage from which each rule continues: usage of the same algorithm and span if there is any, otherwise of
+/// the same algorithm. A rule that fixes its cost continues only from usage that was counted that way, and the others only
 /// from usage that was not.
 fn pick<'s>(rules: &[Rule], mut known: Vec<KnownUsage<'s>>) -> Vec<StateRef<'s>> {
     let mut picked: Vec<_> = rules.iter().map(|_| StateRef::Missing).collect();
@@ -62,12 +62,12 @@ fn pick<'s>(rules: &[Rule], mut known: Vec<KnownUsage<'s>>) -> Vec<StateRef<'s>>
 
 /// Usage that other limits have counted. It stays where it is stored, because a log may be long.
 #[derive(Debug)]
-pub(in crate::algorithm) struct CarriedMembers<'s> {
+pub(in crate::algorithm) struct CarriedRules<'s> {
     fixed_costs: u16,
-    members: Vec<StateRef<'s>>,
+    states: Vec<StateRef<'s>>,
 }
 
-impl CarriedMembers<'_> {
+impl CarriedRules<'_> {
     pub(in crate::algorithm) fn evaluate(
         &self,
         limit: &PolicyLimit,
@@ -75,18 +75,18 @@ impl CarriedMembers<'_> {
         cost: u64,
         mode: Mode,
     ) -> Result<Evaluation<PolicyUpdate>, Error> {
-        let member = |index: usize| match self.members.get(index).and_then(StateRef::as_ref) {
+        let state_of = |index: usize| match self.states.get(index).and_then(StateRef::as_ref) {
             Some(state) => StateRef::Borrowed(state),
             None => StateRef::Missing,
         };
-        let has_log = self.members.iter().any(StateRef::is_log);
-        evaluate::decide(limit, member, has_log, now_us, cost, mode)
+        let has_log = self.states.iter().any(StateRef::is_log);
+        evaluate::decide(limit, state_of, has_log, now_us, cost, mode)
     }
 
     /// The usage as a state of its own.
     pub(in crate::algorithm) fn into_state(self) -> PolicyState {
-        let member = |state: StateRef| MemberState::new(state.into_state());
-        let members = self.members.into_iter().map(member).collect();
-        PolicyState::new(self.fixed_costs, members)
+        let rule = |state: StateRef| RuleState::new(state.into_state());
+        let rules = self.states.into_iter().map(rule).collect();
+        PolicyState::new(self.fixed_costs, rules)
     }
 }

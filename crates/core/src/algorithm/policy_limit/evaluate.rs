@@ -3,14 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{
-    INLINE_MEMBERS, MemberState, MemberUpdate, PolicyLimit, PolicyState, PolicyUpdate, Rule,
-    StateRef,
+    INLINE_RULES, PolicyLimit, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate, StateRef,
 };
 use crate::algorithm::traits::BoxedLimit;
 use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER};
 use crate::{Error, Limit, State, Update};
 
-/// One member's evaluation, and the state from which it was made.
+/// The evaluation of one rule, and the state from which it was made.
 struct Answer<'s> {
     state: StateRef<'s>,
     evaluation: Evaluation<Update<'static>>,
@@ -30,25 +29,25 @@ impl<'a> BoxedLimit<'a> for PolicyLimit<'a> {
         if stored.is_some_and(|stored| stored.len() != self.rules.len()) {
             return Err(Error::WrongAlgorithm);
         }
-        let member = |index: usize| stored.map_or(StateRef::Missing, |stored| stored.get(index));
+        let state_of = |index: usize| stored.map_or(StateRef::Missing, |stored| stored.get(index));
         let has_log = stored.is_some_and(PolicyState::has_log);
-        decide(self, member, has_log, now_us, cost, mode)
+        decide(self, state_of, has_log, now_us, cost, mode)
     }
 }
 
 #[inline(always)]
 pub(super) fn decide<'s>(
     limit: &PolicyLimit,
-    member_at: impl Fn(usize) -> StateRef<'s>,
+    state_of: impl Fn(usize) -> StateRef<'s>,
     has_log: bool,
     now_us: u64,
     cost: u64,
     mode: Mode,
 ) -> Result<Evaluation<PolicyUpdate>, Error> {
-    let mut answers = SmallVec::<[Answer; INLINE_MEMBERS]>::new();
+    let mut answers = SmallVec::<[Answer; INLINE_RULES]>::new();
     for (index, rule) in limit.rules.iter().enumerate() {
-        let state = member_at(index);
-        let evaluation = evaluate_member(rule, state.as_ref(), now_us, cost, mode)?;
+        let state = state_of(index);
+        let evaluation = evaluate_rule(rule, state.as_ref(), now_us, cost, mode)?;
         answers.push(Answer { state, evaluation });
     }
     let first = answers.first().ok_or(Error::Internal)?;
@@ -60,7 +59,7 @@ pub(super) fn decide<'s>(
         }
     }
     if !decision.allowed {
-        // What the others allowed is not charged. A clock that stepped back is recorded where it caused a denial.
+        // What the other rules allowed is not charged. A clock that stepped back is recorded where it caused a denial.
         for answer in &mut answers {
             if answer.evaluation.decision.allowed {
                 answer.evaluation.update = None;
@@ -104,7 +103,7 @@ fn takes_precedence(one: &Decision, other: &Decision) -> bool {
 }
 
 #[inline(never)]
-fn evaluate_member(
+fn evaluate_rule(
     rule: &Rule,
     stored: Option<&State>,
     now_us: u64,
@@ -122,7 +121,7 @@ fn evaluate_member(
 fn update_of(
     limit: &PolicyLimit,
     has_log: bool,
-    answers: SmallVec<[Answer; INLINE_MEMBERS]>,
+    answers: SmallVec<[Answer; INLINE_RULES]>,
 ) -> Result<Option<PolicyUpdate>, Error> {
     if answers
         .iter()
@@ -133,21 +132,21 @@ fn update_of(
     let fixed_costs = limit.fixed_costs();
     let changes_log = |answer: &Answer| matches!(answer.evaluation.update, Some(Update::Exact(_)));
     if has_log || answers.iter().any(changes_log) {
-        let members = answers
+        let updates = answers
             .into_iter()
             .map(|answer| match answer.evaluation.update {
-                Some(update) => MemberUpdate::new(update),
-                None => Ok(MemberUpdate::Keep),
+                Some(update) => RuleUpdate::new(update),
+                None => Ok(RuleUpdate::Keep),
             });
-        let members = members.collect::<Result<_, _>>()?;
-        return Ok(Some(PolicyUpdate::Members {
+        let updates = updates.collect::<Result<_, _>>()?;
+        return Ok(Some(PolicyUpdate::Rules {
             fixed_costs,
-            members,
+            updates,
         }));
     }
     // The usual case, without allocating.
-    let mut compact = [[0; 2]; INLINE_MEMBERS];
-    let mut fits = answers.len() <= INLINE_MEMBERS;
+    let mut compact = [[0; 2]; INLINE_RULES];
+    let mut fits = answers.len() <= INLINE_RULES;
     for (to, answer) in compact.iter_mut().zip(&answers) {
         let state = match &answer.evaluation.update {
             Some(Update::Replace(state)) => Some(state),
@@ -168,12 +167,12 @@ fn update_of(
             compact,
         })));
     }
-    let members = answers
+    let states = answers
         .into_iter()
         .map(|answer| match answer.evaluation.update {
-            Some(Update::Replace(state)) => MemberState::new(Some(state)),
-            _ => MemberState::new(answer.state.as_ref().cloned()),
+            Some(Update::Replace(state)) => RuleState::new(Some(state)),
+            _ => RuleState::new(answer.state.as_ref().cloned()),
         });
-    let state = PolicyState::new(fixed_costs, members.collect());
+    let state = PolicyState::new(fixed_costs, states.collect());
     Ok(Some(PolicyUpdate::Replace(state)))
 }

@@ -1,7 +1,8 @@
 //! Several limits on one key, as a policy has them: all must allow the call, or nothing is charged anywhere.
 //!
-//! The state of each limit, a *member*, is kept in its compact form where it has one: three such members need no
-//! memory of their own. Logs are kept as they are and changed in place.
+//! Each limit is a *rule*: the limit itself, and the cost if the policy fixes it. The state of each rule is kept in its
+//! compact form where it has one: three such states need no memory of their own. Logs are kept as they are and changed
+//! in place.
 
 mod carry_over;
 mod evaluate;
@@ -14,18 +15,18 @@ use super::descriptor::{Descriptor, Parameter};
 use super::traits::AlgorithmLimit;
 use crate::{Algorithm, Error, Scale};
 
-pub(super) use carry_over::{CarriedMembers, KnownUsage};
+pub(super) use carry_over::{CarriedRules, KnownUsage};
 pub(super) use state::StateRef;
-pub use state::{MemberState, PolicyState};
-pub use update::{MemberUpdate, PolicyUpdate};
+pub use state::{PolicyState, RuleState};
+pub use update::{PolicyUpdate, RuleUpdate};
 
-/// Most limits of a policy.
+/// Most rules of a policy.
 pub const MAX_RULES: usize = 16;
 
-/// Members of a state that needs no memory of its own.
-const INLINE_MEMBERS: usize = 3;
+/// The most rules whose states need no memory of their own.
+const INLINE_RULES: usize = 3;
 
-/// A limit of a policy. The call supplies the cost, unless the rule fixes it.
+/// One limit of a policy. The call supplies the cost, unless the rule fixes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// The limit to check.
@@ -52,7 +53,7 @@ impl Rule {
 }
 
 /// Whether limits of an algorithm may be part of a policy.
-pub(crate) fn check_member(algorithm: Algorithm) -> Result<(), Error> {
+pub(crate) fn check_allowed_in_policy(algorithm: Algorithm) -> Result<(), Error> {
     match algorithm {
         Algorithm::Slide
         | Algorithm::Bucket
@@ -71,7 +72,7 @@ pub struct PolicyLimit<'a> {
 }
 
 impl<'a> PolicyLimit<'a> {
-    /// One to [`MAX_RULES`] limits.
+    /// One to [`MAX_RULES`] rules.
     pub fn new(rules: &'a [Rule]) -> Result<Self, Error> {
         if rules.is_empty() || rules.len() > MAX_RULES {
             return Err(Error::LimitCount);
@@ -79,17 +80,17 @@ impl<'a> PolicyLimit<'a> {
         Ok(Self { rules })
     }
 
-    /// Whether the members of a state belong to these limits, one by one.
+    /// Whether a state was counted under these rules, one by one.
     pub(super) fn fits(&self, state: &PolicyState) -> bool {
         state.len() == self.rules.len()
             && state.fixed_costs() == self.fixed_costs()
             && self.rules.iter().enumerate().all(|(index, rule)| {
-                let member = state.get(index);
-                member.as_ref().is_none_or(|member| rule.fits(member))
+                let stored = state.get(index);
+                stored.as_ref().is_none_or(|stored| rule.fits(stored))
             })
     }
 
-    /// A bit for each limit that fixes the cost.
+    /// A bit for each rule that fixes the cost.
     fn fixed_costs(&self) -> u16 {
         let bit = |(index, rule): (usize, &Rule)| u16::from(rule.cost.is_some()) << index;
         self.rules.iter().enumerate().map(bit).sum()
@@ -109,7 +110,7 @@ impl<'a> AlgorithmLimit<'a> for PolicyLimit<'a> {
 
     type Owned = PolicyLimit<'static>;
 
-    /// A policy's limits are not in the spec: whoever keeps the policies looks them up by name.
+    /// A spec only names the policy. The server looks its limits up.
     fn parse(_args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         Err(Error::UnknownAlgorithm)
     }

@@ -1,36 +1,36 @@
-//! The states of all limits of a policy, under one key.
+//! The states of all rules of a policy, under one key.
 
-use super::{INLINE_MEMBERS, MAX_RULES, MemberUpdate, PolicyUpdate, check_member};
+use super::{INLINE_RULES, MAX_RULES, PolicyUpdate, RuleUpdate, check_allowed_in_policy};
 use crate::algorithm::traits::{AlgorithmState, BoxedState, BoxedUpdate};
 use crate::encoding::{Blob, Reader, algorithm_of_blob, write_bytes, write_varint};
 use crate::inspect::{FieldValue, StateField};
 use crate::relocate::{Relocate, Walk};
 use crate::{Error, State};
 
-/// The states of all members.
+/// The states of all rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyState {
-    /// Up to three members in compact form; one without a state is all zero.
+    /// Up to three states in compact form; all zero for a rule that has charged nothing.
     Inline {
-        /// How many members there are.
+        /// How many rules there are.
         count: u8,
-        /// A bit for each member whose limit fixes the cost.
+        /// A bit for each rule that fixes the cost.
         fixed_costs: u16,
         /// The compact forms.
-        compact: [[u64; 2]; INLINE_MEMBERS],
+        compact: [[u64; 2]; INLINE_RULES],
     },
     /// All other combinations.
     Boxed {
-        /// A bit for each member whose limit fixes the cost.
+        /// A bit for each rule that fixes the cost.
         fixed_costs: u16,
-        /// The states.
-        members: Box<[MemberState]>,
+        /// The states, in the order of the rules.
+        rules: Box<[RuleState]>,
     },
 }
 
-/// The state of one member.
+/// The state of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MemberState {
+pub enum RuleState {
     /// Nothing has been charged.
     Empty,
     /// The compact form.
@@ -39,7 +39,7 @@ pub enum MemberState {
     Boxed(Box<State>),
 }
 
-impl MemberState {
+impl RuleState {
     pub(super) fn new(state: Option<State>) -> Self {
         let Some(state) = state else {
             return Self::Empty;
@@ -78,13 +78,13 @@ impl MemberState {
         }
         // Checked before it is read: nested policies would exhaust the stack.
         if let Some(algorithm) = algorithm_of_blob(bytes) {
-            check_member(algorithm).map_err(|_| Error::DamagedState)?;
+            check_allowed_in_policy(algorithm).map_err(|_| Error::DamagedState)?;
         }
         Ok(Self::new(Some(State::decode_blob(bytes)?)))
     }
 }
 
-/// A member's state, decoded from its compact form or borrowed from where it is stored.
+/// A rule's state, decoded from its compact form or borrowed from where it is stored.
 #[derive(Debug)]
 pub(in crate::algorithm) enum StateRef<'s> {
     Missing,
@@ -130,23 +130,23 @@ impl StateRef<'_> {
 }
 
 impl PolicyState {
-    /// The one form that these members have, so that equal states are equal.
-    pub(super) fn new(fixed_costs: u16, members: Vec<MemberState>) -> Self {
-        let is_boxed = |member: &MemberState| matches!(member, MemberState::Boxed(_));
-        if members.len() > INLINE_MEMBERS || members.iter().any(is_boxed) {
+    /// There is one form for the same rules, so that equal states are equal.
+    pub(super) fn new(fixed_costs: u16, rules: Vec<RuleState>) -> Self {
+        let is_boxed = |rule: &RuleState| matches!(rule, RuleState::Boxed(_));
+        if rules.len() > INLINE_RULES || rules.iter().any(is_boxed) {
             return Self::Boxed {
                 fixed_costs,
-                members: members.into(),
+                rules: rules.into(),
             };
         }
-        let mut compact = [[0; 2]; INLINE_MEMBERS];
-        for (to, member) in compact.iter_mut().zip(&members) {
-            if let MemberState::Compact(from) = member {
+        let mut compact = [[0; 2]; INLINE_RULES];
+        for (to, rule) in compact.iter_mut().zip(&rules) {
+            if let RuleState::Compact(from) = rule {
                 *to = *from;
             }
         }
         Self::Inline {
-            count: members.len() as u8,
+            count: rules.len() as u8,
             fixed_costs,
             compact,
         }
@@ -155,7 +155,7 @@ impl PolicyState {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Inline { count, .. } => usize::from(*count),
-            Self::Boxed { members, .. } => members.len(),
+            Self::Boxed { rules, .. } => rules.len(),
         }
     }
 
@@ -176,29 +176,29 @@ impl PolicyState {
                 Some(compact) if *compact != [0, 0] => StateRef::decode(compact),
                 _ => StateRef::Missing,
             },
-            Self::Boxed { members, .. } => members
-                .get(index)
-                .map_or(StateRef::Missing, MemberState::state),
+            Self::Boxed { rules, .. } => {
+                rules.get(index).map_or(StateRef::Missing, RuleState::state)
+            }
         }
     }
 
-    pub(super) fn into_members(self) -> Vec<MemberState> {
+    pub(super) fn into_rules(self) -> Vec<RuleState> {
         match self {
             Self::Inline { count, compact, .. } => {
                 let compact = compact[..usize::from(count)].iter();
                 compact
-                    .map(|&compact| MemberState::from_compact(compact))
+                    .map(|&compact| RuleState::from_compact(compact))
                     .collect()
             }
-            Self::Boxed { members, .. } => members.into_vec(),
+            Self::Boxed { rules, .. } => rules.into_vec(),
         }
     }
 
     pub(super) fn has_log(&self) -> bool {
         match self {
             Self::Inline { .. } => false,
-            Self::Boxed { members, .. } => members.iter().any(|member| match member {
-                MemberState::Boxed(state) => state.algorithm().is_boxed(),
+            Self::Boxed { rules, .. } => rules.iter().any(|rule| match rule {
+                RuleState::Boxed(state) => state.algorithm().is_boxed(),
                 _ => false,
             }),
         }
@@ -206,12 +206,12 @@ impl PolicyState {
 
     pub(super) fn read_from(from: &mut Reader) -> Result<Self, Error> {
         let (count, fixed_costs) = read_head(from)?;
-        let members = (0..count).map(|_| MemberState::read(from));
-        Ok(Self::new(fixed_costs, members.collect::<Result<_, _>>()?))
+        let rules = (0..count).map(|_| RuleState::read(from));
+        Ok(Self::new(fixed_costs, rules.collect::<Result<_, _>>()?))
     }
 }
 
-/// How many members there are, and which of them have a fixed cost.
+/// How many rules there are, and which of them fix the cost.
 pub(super) fn read_head(from: &mut Reader) -> Result<(usize, u16), Error> {
     let count = from.varint()?;
     let fixed_costs = from.varint()?;
@@ -236,7 +236,7 @@ impl AlgorithmState for PolicyState {
     }
 
     fn inspect(&self, now_us: u64) -> Vec<StateField> {
-        let member = |index: usize| {
+        let limit = |index: usize| {
             let state = self.get(index);
             let (name, mut fields) = match state.as_ref() {
                 Some(state) => (state.algorithm().name(), state.inspect(now_us)),
@@ -246,41 +246,41 @@ impl AlgorithmState for PolicyState {
             fields.push(StateField::number("has_fixed_cost", fixed_cost));
             (name, fields)
         };
-        let members = (0..self.len()).map(member).collect();
+        let limits = (0..self.len()).map(limit).collect();
         vec![StateField {
             name: "limits",
-            value: FieldValue::Limits(members),
+            value: FieldValue::Limits(limits),
         }]
     }
 
-    /// Refunds to the members whose cost the call supplied, and returns the most that any of them refunded.
+    /// Refunds to the rules whose cost the call supplied, and returns the most that any of them refunded.
     fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<PolicyUpdate>), Error> {
         let mut refunded = 0;
-        let mut members = Vec::with_capacity(self.len());
+        let mut updates = Vec::with_capacity(self.len());
         for index in 0..self.len() {
             let state = self.get(index);
-            members.push(match state.as_ref() {
+            updates.push(match state.as_ref() {
                 Some(state) if !self.has_fixed_cost(index) => {
                     let refund = state.refund(now_us, units)?;
                     refunded = refunded.max(refund.units);
                     match refund.update {
-                        _ if refund.units == 0 => MemberUpdate::Keep,
-                        Some(update) => MemberUpdate::new(update)?,
-                        None => MemberUpdate::Clear,
+                        _ if refund.units == 0 => RuleUpdate::Keep,
+                        Some(update) => RuleUpdate::new(update)?,
+                        None => RuleUpdate::Clear,
                     }
                 }
-                _ => MemberUpdate::Keep,
+                _ => RuleUpdate::Keep,
             });
         }
-        let stays = |(index, update): (usize, &MemberUpdate)| match update {
-            MemberUpdate::Keep => self.get(index).as_ref().is_some(),
-            MemberUpdate::Clear => false,
-            MemberUpdate::Replace(_) | MemberUpdate::Exact(_) => true,
+        let stays = |(index, update): (usize, &RuleUpdate)| match update {
+            RuleUpdate::Keep => self.get(index).as_ref().is_some(),
+            RuleUpdate::Clear => false,
+            RuleUpdate::Replace(_) | RuleUpdate::Exact(_) => true,
         };
-        let in_use = members.iter().enumerate().any(stays);
-        let update = PolicyUpdate::Members {
+        let in_use = updates.iter().enumerate().any(stays);
+        let update = PolicyUpdate::Rules {
             fixed_costs: self.fixed_costs(),
-            members,
+            updates,
         };
         // A small state is sent whole, as every other call sends it.
         let update = if self.has_log() {
@@ -299,23 +299,23 @@ impl AlgorithmState for PolicyState {
     }
 
     fn heap_bytes(&self) -> usize {
-        let Self::Boxed { members, .. } = self else {
+        let Self::Boxed { rules, .. } = self else {
             return 0;
         };
-        let boxed = members.iter().map(|member| match member {
-            MemberState::Boxed(state) => size_of::<State>() + state.heap_bytes(),
+        let boxed = rules.iter().map(|rule| match rule {
+            RuleState::Boxed(state) => size_of::<State>() + state.heap_bytes(),
             _ => 0,
         });
-        size_of_val(&**members) + boxed.sum::<usize>()
+        size_of_val(&**rules) + boxed.sum::<usize>()
     }
 
     fn relocate<R: Relocate>(&mut self, walk: &mut Walk<R>) {
-        let Self::Boxed { members, .. } = self else {
+        let Self::Boxed { rules, .. } = self else {
             return;
         };
-        walk.allocation(|by| by.slice(members));
-        for member in members {
-            if let MemberState::Boxed(state) = member {
+        walk.allocation(|by| by.slice(rules));
+        for rule in rules {
+            if let RuleState::Boxed(state) = rule {
                 walk.allocation(|by| by.value(state));
                 state.relocate_all(walk);
             }
@@ -329,11 +329,11 @@ impl BoxedState for PolicyState {
     }
 
     fn allocations(&self) -> usize {
-        let Self::Boxed { members, .. } = self else {
+        let Self::Boxed { rules, .. } = self else {
             return 1;
         };
-        let boxed = members.iter().map(|member| match member {
-            MemberState::Boxed(state) => 1 + state.allocations(),
+        let boxed = rules.iter().map(|rule| match rule {
+            RuleState::Boxed(state) => 1 + state.allocations(),
             _ => 0,
         });
         2 + boxed.sum::<usize>()

@@ -1,7 +1,7 @@
-//! What a call changes in the states of a policy's limits.
+//! What a call changes in the states of a policy's rules.
 
 use super::state::read_head;
-use super::{MemberState, PolicyState};
+use super::{PolicyState, RuleState};
 use crate::algorithm::ExactUpdate;
 use crate::algorithm::traits::{BoxedState, BoxedUpdate};
 use crate::encoding::{Blob, Reader, write_bytes, write_varint};
@@ -11,40 +11,40 @@ use crate::{Error, State, Update};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PolicyUpdate {
-    /// All members are replaced.
+    /// All states are replaced.
     Replace(PolicyState),
-    /// An update for each member, where one of them has a log.
-    Members {
-        /// A bit for each member whose limit fixes the cost.
+    /// An update for each rule, where one of them has a log.
+    Rules {
+        /// A bit for each rule that fixes the cost.
         fixed_costs: u16,
-        /// In the order of the members.
-        members: Vec<MemberUpdate>,
+        /// The updates, in the order of the rules.
+        updates: Vec<RuleUpdate>,
     },
 }
 
-/// What happens to one member.
+/// What happens to the state of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum MemberUpdate {
+pub enum RuleUpdate {
     /// It stays as it is.
     Keep,
     /// It counts nothing any more.
     Clear,
     /// It is replaced.
-    Replace(MemberState),
+    Replace(RuleState),
     /// Its log changes.
     Exact(ExactUpdate),
 }
 
 /// The first number of an update's bytes.
 const REPLACE: u64 = 0;
-const MEMBERS: u64 = 1;
+const RULES: u64 = 1;
 
-/// The first number of a member's bytes.
-const MEMBER_KEEP: u64 = 0;
-const MEMBER_CLEAR: u64 = 1;
-const MEMBER_REPLACE: u64 = 2;
-const MEMBER_EXACT: u64 = 3;
+/// The first number of the bytes of a rule's update.
+const RULE_KEEP: u64 = 0;
+const RULE_CLEAR: u64 = 1;
+const RULE_REPLACE: u64 = 2;
+const RULE_EXACT: u64 = 3;
 
 impl BoxedUpdate<'_> for PolicyUpdate {
     type State = PolicyState;
@@ -52,34 +52,34 @@ impl BoxedUpdate<'_> for PolicyUpdate {
     fn apply(self, state: &mut PolicyState) {
         match self {
             Self::Replace(new) => *state = new,
-            Self::Members {
+            Self::Rules {
                 fixed_costs,
-                members: updates,
+                updates,
             } if updates.len() == state.len() => {
                 let empty = PolicyState::new(0, Vec::new());
-                let mut members = std::mem::replace(state, empty).into_members();
-                for (member, update) in members.iter_mut().zip(updates) {
-                    update.apply(member);
+                let mut rules = std::mem::replace(state, empty).into_rules();
+                for (rule, update) in rules.iter_mut().zip(updates) {
+                    update.apply(rule);
                 }
-                *state = PolicyState::new(fixed_costs, members);
+                *state = PolicyState::new(fixed_costs, rules);
             }
             // A forged update, of another state.
-            Self::Members { .. } => {}
+            Self::Rules { .. } => {}
         }
     }
 
     fn into_initial(self) -> Option<PolicyState> {
         let state = match self {
             Self::Replace(state) => state,
-            Self::Members {
+            Self::Rules {
                 fixed_costs,
-                members: updates,
+                updates,
             } => {
-                let mut members = vec![MemberState::Empty; updates.len()];
-                for (member, update) in members.iter_mut().zip(updates) {
-                    update.apply(member);
+                let mut rules = vec![RuleState::Empty; updates.len()];
+                for (rule, update) in rules.iter_mut().zip(updates) {
+                    update.apply(rule);
                 }
-                PolicyState::new(fixed_costs, members)
+                PolicyState::new(fixed_costs, rules)
             }
         };
         (!state.is_empty()).then_some(state)
@@ -91,14 +91,14 @@ impl BoxedUpdate<'_> for PolicyUpdate {
                 write_varint(into, REPLACE);
                 state.write(into);
             }
-            Self::Members {
+            Self::Rules {
                 fixed_costs,
-                members,
+                updates,
             } => {
-                write_varint(into, MEMBERS);
-                write_varint(into, members.len() as u64);
+                write_varint(into, RULES);
+                write_varint(into, updates.len() as u64);
                 write_varint(into, (*fixed_costs).into());
-                members.iter().for_each(|member| member.write(into));
+                updates.iter().for_each(|update| update.write(into));
             }
         }
     }
@@ -107,12 +107,12 @@ impl BoxedUpdate<'_> for PolicyUpdate {
         let mut from = Reader::new(from);
         let update = match from.varint()? {
             REPLACE => Self::Replace(PolicyState::read_from(&mut from)?),
-            MEMBERS => {
+            RULES => {
                 let (count, fixed_costs) = read_head(&mut from)?;
-                let members = (0..count).map(|_| MemberUpdate::read(&mut from));
-                Self::Members {
+                let updates = (0..count).map(|_| RuleUpdate::read(&mut from));
+                Self::Rules {
                     fixed_costs,
-                    members: members.collect::<Result<_, _>>()?,
+                    updates: updates.collect::<Result<_, _>>()?,
                 }
             }
             _ => return Err(Error::DamagedState),
@@ -121,31 +121,31 @@ impl BoxedUpdate<'_> for PolicyUpdate {
     }
 }
 
-impl MemberUpdate {
+impl RuleUpdate {
     pub(super) fn new(update: Update) -> Result<Self, Error> {
         match update {
-            Update::Replace(state) => Ok(Self::Replace(MemberState::new(Some(state)))),
+            Update::Replace(state) => Ok(Self::Replace(RuleState::new(Some(state)))),
             Update::Exact(update) => Ok(Self::Exact(update)),
             // No policy contains one.
             Update::Lease(_) | Update::Policy(_) => Err(Error::Internal),
         }
     }
 
-    fn apply(self, member: &mut MemberState) {
+    fn apply(self, rule: &mut RuleState) {
         match self {
             Self::Keep => {}
-            Self::Clear => *member = MemberState::Empty,
-            Self::Replace(state) => *member = state,
+            Self::Clear => *rule = RuleState::Empty,
+            Self::Replace(state) => *rule = state,
             Self::Exact(update) => {
-                if let MemberState::Boxed(state) = member
+                if let RuleState::Boxed(state) = rule
                     && let State::Exact(log) = &mut **state
                 {
                     update.apply(log);
                     if log.is_empty() {
-                        *member = MemberState::Empty;
+                        *rule = RuleState::Empty;
                     }
                 } else if let Some(log) = update.into_initial() {
-                    *member = MemberState::new(Some(State::Exact(log)));
+                    *rule = RuleState::new(Some(State::Exact(log)));
                 }
             }
         }
@@ -153,14 +153,14 @@ impl MemberUpdate {
 
     fn write(&self, into: &mut Blob) {
         match self {
-            Self::Keep => write_varint(into, MEMBER_KEEP),
-            Self::Clear => write_varint(into, MEMBER_CLEAR),
-            Self::Replace(member) => {
-                write_varint(into, MEMBER_REPLACE);
-                member.write(into);
+            Self::Keep => write_varint(into, RULE_KEEP),
+            Self::Clear => write_varint(into, RULE_CLEAR),
+            Self::Replace(rule) => {
+                write_varint(into, RULE_REPLACE);
+                rule.write(into);
             }
             Self::Exact(update) => {
-                write_varint(into, MEMBER_EXACT);
+                write_varint(into, RULE_EXACT);
                 let mut bytes = Blob::new();
                 update.write(&mut bytes);
                 write_bytes(into, &bytes);
@@ -170,10 +170,10 @@ impl MemberUpdate {
 
     fn read(from: &mut Reader) -> Result<Self, Error> {
         Ok(match from.varint()? {
-            MEMBER_KEEP => Self::Keep,
-            MEMBER_CLEAR => Self::Clear,
-            MEMBER_REPLACE => Self::Replace(MemberState::read(from)?),
-            MEMBER_EXACT => Self::Exact(ExactUpdate::read(from.bytes()?)?),
+            RULE_KEEP => Self::Keep,
+            RULE_CLEAR => Self::Clear,
+            RULE_REPLACE => Self::Replace(RuleState::read(from)?),
+            RULE_EXACT => Self::Exact(ExactUpdate::read(from.bytes()?)?),
             _ => return Err(Error::DamagedState),
         })
     }

@@ -161,7 +161,7 @@ impl SlideState {
     }
 }
 
-/// Where the limit or the stored state has sub-windows.
+/// Evaluates a limit if it or the stored state has sub-windows.
 #[cold]
 fn with_sub_windows(
     limit: &SlideLimit,
@@ -170,8 +170,8 @@ fn with_sub_windows(
     cost: u64,
     mode: Mode,
 ) -> Evaluation<SlideState> {
-    // As with another window: a denied call cannot record that the precision changed, so the stored state decides; the
-    // first allowed call carries its usage over.
+    // A denied call cannot record that the precision changed, so the stored state decides. The first allowed call
+    // carries its usage over. (The same happens when the window changes.)
     let change = |now_us, carried| {
         if limit.precision == 1 {
             SlideState::TwoWindows(TwoWindows::carrying(now_us, limit.window_us, carried, cost))

@@ -49,7 +49,7 @@ impl SubWindows {
         size_of_val(&*self.counts)
     }
 
-    /// In whole microseconds, rounded up: n sub-windows are never shorter than the window.
+    /// The length of a sub-window, rounded up, so that n of them are never shorter than the window.
     fn sub_window_us(&self) -> u64 {
         self.window_us.div_ceil(u64::from(self.precision()))
     }
@@ -132,13 +132,13 @@ impl SubWindows {
         let used = left.used(now_us);
         let mut owed = units;
         for count in &mut left.counts {
-            let given = owed.min(*count);
-            *count -= given;
-            owed -= given;
+            let refunded = owed.min(*count);
+            *count -= refunded;
+            owed -= refunded;
         }
-        // As with two counters: refunds as much as usage drops.
-        let given = used - left.used(now_us);
-        (given, (!left.is_idle()).then_some(left))
+        // As with two counters, the refund is as much as usage drops.
+        let refunded = used - left.used(now_us);
+        (refunded, (!left.is_idle()).then_some(left))
     }
 
     pub(super) fn inspect(&self, now_us: u64) -> Vec<StateField> {
@@ -200,18 +200,18 @@ pub(super) fn evaluate(
             after = SubWindows::carrying(limit, now_us, used, cost);
         }
     } else if cost > 0 {
-        // As with two counters: a step back of the clock is recorded once.
+        // As with two counters, a step back of the clock is recorded once.
         write = stored.is_some_and(|stored| now_us < stored.start_us);
     }
 
-    let spent = if allowed { cost } else { 0 };
+    let charged = if allowed { cost } else { 0 };
     let clear_at = after.clear_at();
     Evaluation {
         decision: Decision {
             allowed,
             index: 0,
             limit: limit.limit,
-            remaining: limit.limit.saturating_sub(used.saturating_add(spent)),
+            remaining: limit.limit.saturating_sub(used.saturating_add(charged)),
             retry_after_ms,
             reset_after_ms: wait_ms(u128::from(clear_at - now_us)),
         },

@@ -104,9 +104,9 @@ impl TwoWindows {
             ..rolled
         };
         let in_use = left.current > 0 || left.previous > 0;
-        // Refunds as much as usage drops: of units that have lost weight, only what still counts.
-        let given = rolled.used(now_us) - left.used(now_us);
-        (given, in_use.then_some(left))
+        // The refund is as much as usage drops: units that have lost weight count only as much as they still weigh.
+        let refunded = rolled.used(now_us) - left.used(now_us);
+        (refunded, in_use.then_some(left))
     }
 
     pub(super) fn inspect(&self, now_us: u64) -> Vec<StateField> {
@@ -199,13 +199,13 @@ pub(crate) fn evaluate(
     };
 
     let after = update.as_ref().unwrap_or(&rolled);
-    let spent = if allowed { cost } else { 0 };
+    let charged = if allowed { cost } else { 0 };
     Evaluation {
         decision: Decision {
             allowed,
             index: 0,
             limit: limit.limit,
-            remaining: limit.limit.saturating_sub(used.saturating_add(spent)),
+            remaining: limit.limit.saturating_sub(used.saturating_add(charged)),
             retry_after_ms: match limit.limit.checked_sub(cost) {
                 _ if allowed => 0,
                 None => NEVER,
