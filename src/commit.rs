@@ -55,7 +55,7 @@ pub(crate) fn commit(
 fn commit_and_replicate(
     ctx: &Context,
     key: &mut Key,
-    name: Arg,
+    name: ServerStr,
     update: Update,
     expiry: Option<Expiry>,
 ) -> Result<Change, CommandError> {
@@ -66,7 +66,7 @@ fn commit_and_replicate(
 fn commit_update(
     ctx: &Context,
     key: &mut Key,
-    name: Arg,
+    name: ServerStr,
     update: Update,
     expiry: Option<Expiry>,
     replicate: bool,

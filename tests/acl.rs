@@ -1,4 +1,4 @@
-//! ACLs see every key and every command: who may not touch a key cannot spend from it.
+//! ACLs cover every key and every command: without permission for a key, a client cannot charge it.
 
 use redis::{Connection, Value, from_redis_value};
 use rl_testkit::{
@@ -27,7 +27,7 @@ const COMMANDS: [&str; 18] = [
     "rl.audit",
 ];
 
-/// What overwrites any key, changes what limits there are, or tells names of any key: it has to be granted by name.
+/// Commands that overwrite any key, change limits, or show the names of keys have to be granted by name.
 const DANGEROUS: [&str; 5] = ["rl.load", "rl.policy", "rl.override", "rl.top", "rl.audit"];
 
 /// A call of each, in the same order.
@@ -275,7 +275,7 @@ fn permission_to_read_a_key_is_permission_to_peek(server: Server) {
         r#"RL.MULTI ro:a "SLIDE 5 1h 1""#,
         r#"RL.MULTI rw:a "SLIDE 5 1h 1" ro:a "SLIDE 5 1h 1""#,
         r#"RL.MULTI rw:a "SLIDE 5 1h 1" rw:b "BUCKET 5 1 1h 1" ro:b "BUCKET 5 1 1h 1""#,
-        // A decision tells what is in the key: writing alone is not enough for it.
+        // A decision reveals what is in the key, so permission to write is not enough.
         "RL.SLIDE wo:a 5 1h",
         r#"RL.PEEK wo:a "SLIDE 5 1h 1""#,
         r#"RL.MULTI rw:a "SLIDE 5 1h 1" wo:a "SLIDE 5 1h 1""#,

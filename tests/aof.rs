@@ -1,4 +1,4 @@
-//! The AOF holds states: replaying or rewriting it, in either format, gives back what was.
+//! The AOF contains states: replaying or rewriting it, in either format, restores the data.
 
 use std::fs;
 

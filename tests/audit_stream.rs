@@ -1,5 +1,5 @@
-//! Sampled denials in a stream: consumer groups read every one, it stays short, and what goes wrong with it
-//! never fails a check.
+//! Sampled denials in a stream: consumer groups read every one, the stream stays short, and its errors never make a check
+//! fail.
 
 use std::collections::HashMap;
 
@@ -154,7 +154,7 @@ fn a_key_of_another_type_fails_no_check(server: Server) {
         "nothing was in its place"
     );
     assert_eq!(errors(&server), 2);
-    // A stream that is gone is made anew.
+    // A stream that was deleted is created again.
     ask::<i64>(&mut con, "DEL rl:audit");
     deny(&mut con, "k");
     assert_eq!(ask::<i64>(&mut con, "XLEN rl:audit"), 1);

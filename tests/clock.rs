@@ -1,5 +1,5 @@
-//! Limits by the server's clock, to the millisecond; and a clock that steps either way. See
-//! `properties.rs` in the core for every size of step.
+//! Limits use the server's clock, to the millisecond, even if it steps back or forth. See `properties.rs` in the core for
+//! steps of every size.
 
 use redis::Connection;
 use rl_testkit::{FrozenServer, NOON_US};
@@ -46,7 +46,7 @@ fn waits_are_exact_to_the_millisecond_even_after_a_step_back(
     let mut now_us = NOON_US + 37 * MS - back_us;
     frozen.set(now_us);
     let mut wait_ms = longest_ms;
-    // Denied a few times on the way: the wait goes on, it does not begin anew.
+    // Denied calls in between do not restart the wait.
     for part in [3, 2, 1] {
         let denied: Reply = ask(&mut con, call);
         assert_eq!(denied.0, 0, "usage is kept");
@@ -135,7 +135,7 @@ fn after_a_step_back_usage_is_kept_and_no_wait_is_longer_than_usual(
     let denied: Reply = ask(&mut con, call);
     assert_eq!((denied.0, denied.2), (0, 0), "usage is kept");
     assert!(denied.3 as u64 <= longest_h * HOUR / MS, "{denied:?}");
-    // A few minutes on: the wait goes on, it does not begin anew.
+    // A few minutes later, the wait has not started over.
     frozen.set(earlier_us + 5 * 60 * SECOND);
     let again: Reply = ask(&mut con, call);
     assert_eq!(again.0, 0);

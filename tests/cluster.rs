@@ -1,4 +1,4 @@
-//! In a cluster, all keys of a call share a slot; the server refuses others before anything is spent.
+//! In a cluster, all keys of a call share a slot; the server refuses other calls before anything is charged.
 
 use redis::Value;
 use rl_testkit::{

@@ -1,4 +1,4 @@
-//! However many clients call at once, exactly the limit is admitted.
+//! However many clients call at once, exactly the limit is allowed.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
@@ -166,7 +166,7 @@ fn the_last_unit_goes_to_exactly_one_of_two_gateways(server: Server, #[case] lim
 
 #[rstest]
 fn what_is_refunded_can_be_taken_again_and_no_more(server: Server) {
-    // Each takes, and gives back every second unit that it got.
+    // Each charges units, and refunds every second one.
     let kept: i64 = at_once(&server, CLIENTS, |_, con| {
         let mut kept = 0;
         for n in 0..CALLS {

@@ -1,5 +1,5 @@
-//! What consumes nothing leaves no trace: denials, peeks, a cost of 0 and errors are not written,
-//! replicated, logged or told to anyone. Each way to see a trace is shown to see an allowed call.
+//! What charges nothing leaves no trace: denials, peeks, a cost of 0 and errors are not written, replicated, logged or
+//! signalled. Each test also shows that it would see the trace of an allowed call.
 
 use std::sync::mpsc;
 
@@ -10,7 +10,7 @@ use rstest::rstest;
 /// Every key that the calls below name.
 const KEYS: [&str; 3] = ["k", "m", "new"];
 
-/// A server and, where it is heard, a replica that follows it.
+/// A server and, if it has receivers, a replica of it.
 struct Scene {
     primary: Server,
     replica: Option<Server>,
@@ -30,7 +30,7 @@ const TRACES: [&str; 7] = [
 const UNHEARD_TRACES: usize = 5;
 
 impl Scene {
-    /// With everything that could hear of a write: an AOF and a replica.
+    /// With everything that could receive a write: an AOF and a replica.
     fn heard() -> Self {
         let primary = Server::with(&[
             "appendonly",
@@ -49,7 +49,7 @@ impl Scene {
         }
     }
 
-    /// With nobody to hear, where changes take another path.
+    /// Without receivers, where changes take another path.
     fn unheard() -> Self {
         Self {
             primary: Server::start(),
@@ -63,7 +63,7 @@ impl Scene {
             None => &TRACES[..UNHEARD_TRACES],
         }
     }
-    /// Makes a call and tells its reply, and where a trace of it is found.
+    /// Makes a call, and returns its reply and where a trace of it is found.
     fn traces(&self, line: &str) -> (RedisResult<Value>, Vec<&'static str>) {
         let server = &self.primary;
         let mut watcher = server.connect();
@@ -99,7 +99,7 @@ impl Scene {
             .try_iter()
             .any(|push| push.kind == PushKind::Invalidate);
 
-        // Before 7.0 the expiry is reckoned from two readings of a clock, a millisecond or so apart.
+        // Before 7.0 the expiry is computed from two readings of a clock, a millisecond or so apart.
         let moved = |(was, is): (i64, i64)| (was - is).abs() > 2;
         let found = [
             before.0 != after.0,

@@ -1,4 +1,4 @@
-//! What docs/deploy.md tells people to type works, on every server: its lines are read from the page and run.
+//! The commands in docs/deploy.md work on every server: they are read from the page and run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

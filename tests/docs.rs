@@ -1,4 +1,4 @@
-//! The pages are true: their examples answer what they say, and their links lead somewhere.
+//! The pages are correct: their examples give the replies that they show, and their links work.
 
 use std::collections::HashMap;
 use std::fmt::Write;

@@ -1,4 +1,4 @@
-//! The layout of the sources keeps its promises: who may call what is a property of a folder.
+//! The layout of the sources keeps its promises: the folder of a file determines what it may call.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Whatever a client sends, the server stays up, answers, and keeps its memory.
+//! Whatever a client sends, the server stays up, replies, and does not leak memory.
 
 use redis::{Connection, ErrorKind, RedisResult, Value};
 use rl_core::syntax::Spec;

@@ -1,5 +1,4 @@
-//! Memory: a full server refuses or evicts as configured, every key has its end, and the end gives
-//! everything back.
+//! Memory: a full server refuses or evicts as configured, every key expires, and all of its memory is freed.
 
 use std::time::Duration;
 

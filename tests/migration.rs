@@ -1,5 +1,5 @@
-//! Slots that move to another node, with overrides in them: a blocked key stays blocked, and no override is lost,
-//! doubled or in the way, in whatever order the keys move.
+//! Slots with overrides move to another node: a blocked key stays blocked, and no override is lost, duplicated or left
+//! behind, in whatever order the keys move.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

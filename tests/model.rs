@@ -1,5 +1,5 @@
-//! RL.MULTI over all algorithms at once, with refunds and releases in between, on a server whose clock
-//! the test sets: every answer is as a naive model says, and a denial spends nothing anywhere.
+//! RL.MULTI with all algorithms at once, with refunds and releases in between, on a server whose clock the test sets:
+//! every reply matches a naive model, and a denial charges nothing.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -461,7 +461,7 @@ fn every_reply_is_what_the_model_predicts(#[values(1, 2, 3, 4)] seed: u64) {
                 key.take(ask, now);
             }
             let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                // Where the call as a whole is denied, a limit that would have allowed tells what is left.
+                // If the call as a whole is denied, a limit that would have allowed it reports what remains.
                 old.check(key, ask, now, forced, reply);
             }));
             assert!(checked.is_ok(), "{reply:?} of {old}\n{context}");

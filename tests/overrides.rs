@@ -1,4 +1,5 @@
-//! What holds for one key in place of its policy: in the key's slot, until its end, at no cost elsewhere.
+//! Overrides apply to one key instead of its policy's limits, live in the slot of the key, expire, and cost other keys
+//! nothing.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;

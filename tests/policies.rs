@@ -1,4 +1,4 @@
-//! Limits by name: a change holds for the next call, keeps usage, and goes wherever the data goes.
+//! Limits by name: a change applies to the next call, keeps usage, and is part of the dataset.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -367,7 +367,7 @@ fn a_policy_decides_like_as_many_keys() {
     }
 }
 
-/// Two limits are always changed together: their sum tells whether a call saw half of a change.
+/// Two limits are always changed together: their sum shows whether a call saw half of a change.
 #[rstest]
 fn no_call_sees_half_of_a_change(server: Server) {
     let stop = AtomicBool::new(false);
@@ -784,7 +784,7 @@ fn having_no_policies_is_restored_too() {
     let bare = folder.root().join("bare.conf");
     fs::write(&bare, format!("loadmodule {module}\n")).unwrap();
 
-    // A file is for data that has never heard of policies.
+    // The file applies only to data without any record of policies.
     let mut config = rl_testkit::base_config();
     config.extend(["include", bare.to_str().unwrap()]);
     let mut server = Server::without_module(&config);

@@ -1,4 +1,4 @@
-//! Restarts, promotions and failovers under load: replicas receive states and nothing else, and are the same.
+//! Restarts, promotions and failovers under load: replicas receive only states, and end up the same.
 
 use std::fs;
 use std::path::PathBuf;

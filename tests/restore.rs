@@ -1,4 +1,4 @@
-//! Damaged or newer states are refused with an error, however they come; the server goes on.
+//! Damaged or newer states are refused with an error, whatever their source, and the server keeps running.
 
 use crc::{CRC_64_REDIS, Crc};
 use redis::{Connection, RedisResult, Value};
@@ -127,7 +127,7 @@ fn a_state_in_the_wrong_type_is_refused() {
     }
 }
 
-/// Whatever a key holds: checks, gives back, looks, copies and saves it.
+/// Checks, refunds, inspects, copies and saves a key, whatever it holds.
 fn use_it(con: &mut Connection, key: &str) {
     for line in [
         "RL.INSPECT {}",

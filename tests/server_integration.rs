@@ -1,4 +1,4 @@
-//! Limits are at home in the server: described like its own commands, handled by its own tools.
+//! Limits are integrated into the server: described like its own commands, and handled by its own tools.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
@@ -31,7 +31,7 @@ const STATES: [&str; 11] = [
     "RL.LEASE lease 10 1h holder 4",
 ];
 
-/// The type that TYPE tells.
+/// The type of a key, as TYPE shows it.
 fn type_of(line: &str) -> String {
     let algorithm = line[3..].split(' ').next().unwrap().to_lowercase();
     format!("{:-<9}", format!("rl-{algorithm}"))
@@ -41,7 +41,7 @@ fn key_of(line: &str) -> &str {
     line.split(' ').nth(1).unwrap()
 }
 
-/// Makes the calls and tells every key with its digest and its expiry.
+/// Makes the calls, and returns every key with its digest and its expiry.
 fn make_states(server: &Server) -> Vec<(&'static str, String, i64)> {
     let mut con = server.connect();
     for line in STATES {
@@ -57,7 +57,7 @@ fn make_states(server: &Server) -> Vec<(&'static str, String, i64)> {
 
 fn assert_same_state(server: &Server, key: &str, digest: &str, expire_at_ms: i64) {
     assert_eq!(server.digest(key), digest, "state of {key}");
-    // Before 7.0 the expiry is reckoned from two readings of a clock.
+    // Before 7.0 the expiry is computed from two readings of a clock.
     let now = server.expire_at_ms(key);
     assert!(
         (now - expire_at_ms).abs() <= 2,
@@ -434,7 +434,7 @@ fn migrate_moves_the_state_to_another_server(server: Server) {
         let _: () = server.run("MIGRATE", &["127.0.0.1", &port, key, "0", "5000"]);
         assert_eq!(server.run::<i64>("EXISTS", &[key]), 0);
         assert_eq!(other.digest(key), digest, "state of {key}");
-        // The time left is sent, and reckoned anew from the moment of arrival.
+        // The remaining time is sent, and counts from the moment of arrival.
         let late = other.expire_at_ms(key) - expire_at_ms;
         assert!(
             (0..1000).contains(&late),

@@ -1,4 +1,4 @@
-//! Settings: by CONFIG where the server has it for modules, by module arguments everywhere.
+//! Settings: by CONFIG if the server supports it for modules, and by module arguments everywhere.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! What the limits did can be seen: totals, the hottest keys, the latest denials; in bounded memory.
+//! Statistics: totals, the hottest keys and the latest denials, in bounded memory.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! RL.POLICY and RL.OVERRIDE: each subcommand is a command of its own to the server where it knows subcommands (7.0 and
-//! later), and is refused where write commands are refused on every server.
+//! RL.POLICY and RL.OVERRIDE: servers that know subcommands (7.0 and later) treat each as a command of its own, and every
+//! server refuses a subcommand that writes whenever it refuses write commands.
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What the server runs on other threads than its main one, or while it crashes.
+//! Callbacks that the server runs outside its main thread, or while it crashes.
 
 use redis::Value;
 use rl_testkit::{Server, ask, base_config, eventually, module, try_ask};

@@ -1,4 +1,4 @@
-//! CL.THROTTLE answers as redis-cell does, and takes its keys over.
+//! CL.THROTTLE replies as redis-cell does, and converts its keys.
 
 use std::thread::sleep;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Transactions and scripts: limits decide inside them as anywhere else, and watchers see every change.
+//! Limits decide in transactions and scripts as everywhere else, and WATCH sees every change.
 
 use redis::{Connection, RedisResult, Value};
 use rl_testkit::{MultiReply, Reply, Server, ask, command, error_text, split_args};

@@ -1,5 +1,5 @@
-//! Files and payloads of every released version load, and mean what they meant: RDB, AOF (rewritten, and as effects are
-//! replicated) and DUMP. `tests/fixtures/README.md` describes the files.
+//! Files and payloads of every released version load with the same meaning: RDB, AOF (rewritten, and with replicated
+//! effects) and DUMP. `tests/fixtures/README.md` describes the files.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! A replica whose clock is an hour off is promoted: usage is kept, or at most one extra limit granted, and
-//! nobody waits longer than usual.
+//! A replica whose clock is an hour off is promoted: usage is kept, or at most one extra limit is allowed, and nobody
+//! waits longer than usual.
 
 use std::path::Path;
 use std::process::Command;

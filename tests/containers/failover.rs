@@ -1,5 +1,5 @@
-//! A killed primary: limits go on at the promoted replica. What it never received is admitted again, and
-//! no more than that; what `WAIT 1` confirmed never is.
+//! A primary is killed: the promoted replica continues its limits. Only what the replica never received is allowed
+//! again, and never what `WAIT 1` confirmed.
 
 use std::thread::scope;
 use std::time::Instant;

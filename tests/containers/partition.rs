@@ -13,7 +13,7 @@ use crate::topology::{Kind, Topology};
 use rl_testkit::eventually;
 
 #[rstest]
-// A sentinel's primary stops by itself only if configured to: without a replica in hearing, it refuses.
+// With sentinels, a primary refuses writes without a reachable replica only if it is configured to.
 #[case::sentinel(Kind::Sentinel, &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "3"])]
 #[case::cluster(Kind::Cluster, &[])]
 #[ignore = "needs Docker: make test-containers"]

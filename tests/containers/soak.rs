@@ -192,7 +192,7 @@ fn a_long_mixed_load_leaves_memory_and_latency_flat() {
     });
     primary.assert_same_as(replica);
 
-    // Flat: the last third beside the middle one. Exact logs and leases still fill up in the first.
+    // Memory is flat if the last third does not exceed the middle one. Logs and leases still grow in the first.
     let third = samples.len() / 3;
     assert!(third > 0, "too short to compare");
     let median = |part: &[Sample], of: &dyn Fn(&Sample) -> u64| {

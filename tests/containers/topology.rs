@@ -1,4 +1,4 @@
-//! A primary and a replica under the eyes of somebody who promotes: three sentinels, or a cluster.
+//! A primary and a replica, with something that promotes the replica: three sentinels, or a cluster.
 
 use crate::callers::slot;
 use crate::network::{Network, Node};

@@ -1,4 +1,4 @@
-//! What must be true whenever the traffic rests: all nodes hold the same, and got it as states.
+//! What must be true whenever the traffic pauses: all nodes have the same data, and received it as states.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,4 +1,4 @@
-//! How each fault is done to the servers.
+//! How each fault is injected.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};

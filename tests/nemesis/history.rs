@@ -1,4 +1,4 @@
-//! One seed: starts the servers, lets traffic and faults loose in phases, and checks after each.
+//! The run of one seed: starts the servers, runs traffic and faults in phases, and checks after each.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What a seed stands for: the servers, and the faults of each phase. The same seed, the same plan.
+//! The plan that follows from a seed: the servers, and the faults of each phase. The same seed gives the same plan.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Corrupt logs and steps, one by one: each is refused, and what is close to it is read.
+//! Corrupt logs and updates, one by one: each is refused, and the valid bytes closest to it are read.
 
 use crate::denied_calls_copy_nothing::allocated_by;
 use crate::key::{Key, NOW, exact, lease, parts};

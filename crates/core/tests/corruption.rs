@@ -1,4 +1,4 @@
-//! Bytes from elsewhere: read for what they are, or refused; never a panic, now or in a later call.
+//! Arbitrary bytes are either read as what they are or refused. They never cause a panic, now or in a later call.
 
 use crate::key::{MINUTE, bucket, exact, fixed, leak, lease, parts, slide};
 use crate::sequence::{Call, any_calls};

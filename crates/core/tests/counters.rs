@@ -1,4 +1,4 @@
-//! Totals, and what they were in the last minute.
+//! Totals, and the rate in the last minute.
 
 use proptest::prelude::*;
 use rl_core::stats::{Counters, Outcome};

@@ -1,4 +1,4 @@
-//! Defragmentation sees every piece of memory of a value once, also if it is interrupted after each.
+//! Defragmentation sees every allocation of a value exactly once, even if it is interrupted after each.
 
 use rl_core::policy::Rules;
 use rl_core::policy::{Override, Overrides};

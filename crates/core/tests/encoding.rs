@@ -1,4 +1,4 @@
-//! The bytes of a state: what memory, RDB, AOF and replicas hold.
+//! The bytes of a state, in memory, the RDB, the AOF and on replicas.
 
 use crate::key::{Key, MINUTE, bucket, exact, fixed, leak, lease, parts, slide};
 use crate::sequence::any_calls;

@@ -1,4 +1,4 @@
-//! The exact window: no window anywhere holds more than the limit, and no call is denied without cause.
+//! The exact window: no window contains more than the limit, and no call is denied without cause.
 
 use crate::key::{Key, MS, NOW, SECOND, exact, wait};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! The queue: admitted calls are told how long to wait, and leave evenly spaced.
+//! The queue: allowed calls learn how long to wait, and proceed evenly spaced.
 
 use crate::key::{Key, MS, NOW, SECOND, bucket, leak, wait};
 use rl_core::{Error, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS, Mode, NEVER};
@@ -38,7 +38,7 @@ fn a_delay_is_the_time_until_what_is_ahead_has_drained() {
     assert_eq!(key.peek(&limit, NOW, 1).retry_after_ms, 2334);
     assert_eq!(key.peek(&limit, NOW + 333, 1).retry_after_ms, 2334);
     assert_eq!(key.peek(&limit, NOW + 334, 1).retry_after_ms, 2333);
-    // A report is told the same; what is forced waits behind the queue, too.
+    // A call that costs nothing gets the same wait; a forced call also waits for the queue.
     assert_eq!(key.peek(&limit, NOW, 0).retry_after_ms, 2334);
     assert_eq!(key.force(&limit, NOW, 100).retry_after_ms, 2334);
     assert_eq!(key.force(&limit, NOW, 1).retry_after_ms, 35_667);

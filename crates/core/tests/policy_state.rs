@@ -1,5 +1,5 @@
-//! Several limits on one key decide like as many keys, keep their usage when the policy changes, and are
-//! written as they are read.
+//! Several limits on one key decide like the same limits on separate keys, keep their usage when the policy changes, and
+//! survive being written and read.
 
 use proptest::prelude::*;
 use rl_core::Rule;

@@ -1,4 +1,4 @@
-//! SLIDE with a precision: what a window in parts admits at most, and what changing it does.
+//! SLIDE with PRECISION: how much a window allows at most, and what happens when the precision changes.
 
 use crate::key::{Key, MINUTE, MS, NOW, SECOND, parts, slide, wait};
 use proptest::prelude::*;
@@ -33,7 +33,7 @@ fn only_the_oldest_of_the_parts_fades() {
 
 #[test]
 fn a_part_is_rounded_up_to_whole_microseconds() {
-    // 1 ms in 64 parts: 16 µs each, 1024 in all, and one more that fades.
+    // 1 ms in 64 parts: 16 µs each, 1024 in total, and one more that fades.
     let (limit, mut key) = (parts(160, 1, 64), Key::default());
     key.call(&limit, NOW, 160);
     assert_eq!(key.remaining(&limit, NOW + 1024), 0);

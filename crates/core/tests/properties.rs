@@ -18,7 +18,7 @@ fn later(now_us: u64, ms: u64) -> Option<u64> {
     (ms < MAX_WAIT_MS && at <= MAX_TIME_US).then_some(at)
 }
 
-/// Whether the key is as good as new.
+/// Whether the key is fully reset.
 fn is_new(key: &Key, rule: Rule, at_us: u64) -> bool {
     let report = key.peek(&rule.limit(), at_us, 0);
     report.remaining == rule.size() && report.reset_after_ms == 0
@@ -98,7 +98,7 @@ proptest! {
     fn the_same_call_passes_after_the_retry_time_and_not_1_ms_sooner(calls in any_calls()) {
         for call in calls {
             let wait = call.outcome.decision.retry_after_ms;
-            // A report does not notice that the clock stepped back, so what it says begins anew.
+            // A call that costs nothing does not record that the clock stepped back, so its waits start over.
             let behind = call.stored.is_some_and(|(at_us, _)| call.now_us < at_us);
             if call.outcome.decision.allowed || wait < 0 || (call.cost == 0 && behind) {
                 continue;

@@ -1,4 +1,4 @@
-//! Giving back: never below zero, never more than there is, and as if it had not been taken.
+//! Refunds: never below zero, never more than is in use, and with the same result as if it had not been charged.
 
 use crate::key::{Key, MS, NOW, Rule, SECOND, bucket, exact, fixed, leak, parts, slide};
 use crate::sequence::{Clock, changing_rules, one_rule, rates};
@@ -34,7 +34,7 @@ proptest! {
                     "{} µs after {:?}", later, call
                 );
             }
-            // More than was taken gives back what was there before, and no more.
+            // A refund of more than was charged restores what was there before, and no more.
             let mut all = taken;
             let given = all.refund(now, u64::MAX);
             prop_assert!(given >= call.cost);

@@ -1,4 +1,4 @@
-//! Replicas and the AOF follow step by step, and arrive where the primary is, bit for bit.
+//! Replicas and the AOF apply the same updates, and end up with the same bits as the primary.
 
 use crate::key::{Key, NOW, exact, lease};
 use crate::sequence::{Clock, any_calls, exacts_of_one_window, under};

@@ -1,4 +1,4 @@
-//! The words of the commands.
+//! The arguments of the commands.
 
 use crate::key::{bucket, exact, fixed, leak, lease, parts, slide};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Limits, and a key as a caller keeps it: evaluates, and stores what it is told to.
+//! Limits, and a key as a caller keeps it: it evaluates calls and stores their updates.
 
 use proptest::prelude::ProptestConfig;
 use rl_core::{Decision, Evaluation, Limit, Mode, State, Update};

@@ -1,4 +1,4 @@
-//! What each algorithm counts, as plainly as it can be written down.
+//! What each algorithm counts, written as plainly as possible.
 
 use std::collections::BTreeMap;
 
