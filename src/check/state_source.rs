@@ -86,13 +86,12 @@ impl StateSource {
         ctx: &Context,
         key: &mut Key,
         request: &Request,
-        limit: &Limit,
         update: Update,
         expiry: Expiry,
     ) -> Result<Change, CommandError> {
         match self {
             Self::Stored => commit::commit(ctx, key, request.key, update, Some(expiry)),
-            Self::CarriedOver => commit_carried_over(ctx, key, request, limit, update, expiry),
+            Self::CarriedOver => commit_carried_over(ctx, key, request, update, expiry),
         }
     }
 }
@@ -104,11 +103,11 @@ fn commit_carried_over(
     ctx: &Context,
     key: &mut Key,
     request: &Request,
-    limit: &Limit,
     update: Update,
     expiry: Expiry,
 ) -> Result<Change, CommandError> {
-    let Some(update) = apply_carried_over(key, limit, update)? else {
+    let (limit, _) = request.limit()?;
+    let Some(update) = apply_carried_over(key, &limit, update)? else {
         return Ok(Change::Nothing);
     };
     let expiry = Expiry {
