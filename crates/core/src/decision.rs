@@ -38,6 +38,31 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The decision of a limit with `used` units in use about a call of `cost`. `wait_ms` computes the wait until no more
+    /// than `room` units are in use. The caller adds `reset_after_ms`.
+    #[inline(always)]
+    pub(crate) fn new(
+        limit: u64,
+        used: u64,
+        cost: u64,
+        allowed: bool,
+        wait_ms: impl FnOnce(u64) -> u64,
+    ) -> Self {
+        let charged = if allowed { cost } else { 0 };
+        Self {
+            allowed,
+            index: 0,
+            limit,
+            remaining: limit.saturating_sub(used.saturating_add(charged)),
+            retry_after_ms: match limit.checked_sub(cost) {
+                _ if allowed => 0,
+                None => NEVER,
+                Some(room) => wait_ms(room) as i64,
+            },
+            reset_after_ms: 0,
+        }
+    }
+
     /// Turns a denial into an allowed call, because the limit is not enforced.
     #[inline]
     pub fn allow_in_shadow(&mut self) {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, PackedLimit, PackedState};
-use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms, wait_ms};
+use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms, wait_ms};
 use crate::encoding::{EXTRA_BITS, Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::math::{div_ceil, mul_div_ceil, to_u64};
@@ -217,11 +217,13 @@ impl PackedLimit for BucketLimit {
         let debt_after = (debt + self.parts(charged)).min(self.parts(MAX_USAGE));
         let drains_in_us = self.drain_us(debt_after);
         let reset_after_ms = wait_ms(drains_in_us);
-        let retry_after_ms = match self.capacity.checked_sub(cost) {
-            _ if allowed => 0,
-            None => NEVER,
-            Some(room) => wait_ms(self.drain_us(debt - self.parts(room))) as i64,
+        let decision = Decision {
+            reset_after_ms,
+            ..Decision::new(self.capacity, used, cost, allowed, |room| {
+                wait_ms(self.drain_us(debt - self.parts(room)))
+            })
         };
+        let retry_after_ms = decision.retry_after_ms;
         let full_s = (ceil_ms(now_us) + reset_after_ms).div_ceil(1000);
         let after = BucketState {
             updated_at_us: now_us,
@@ -247,14 +249,7 @@ impl PackedLimit for BucketLimit {
         let store = cost > 0 && (allowed || stored.is_some_and(must_correct));
 
         Evaluation {
-            decision: Decision {
-                allowed,
-                index: 0,
-                limit: self.capacity,
-                remaining: self.capacity.saturating_sub(used.saturating_add(charged)),
-                retry_after_ms,
-                reset_after_ms,
-            },
+            decision,
             update: store.then_some(after),
             expiry: Expiry {
                 at_ms: after.expire_at_ms(),

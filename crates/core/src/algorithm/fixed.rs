@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, PackedLimit, PackedState};
-use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms};
+use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms};
 use crate::encoding::{Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::relocate::{Relocate, Walk};
@@ -156,26 +156,17 @@ impl PackedLimit for FixedLimit {
         };
 
         let after = update.as_ref().unwrap_or(&rolled);
-        let charged = if allowed { cost } else { 0 };
         let until_ms = |us: u64| ceil_ms(us - now_us);
         Evaluation {
             decision: Decision {
-                allowed,
-                index: 0,
-                limit: self.limit,
-                remaining: self
-                    .limit
-                    .saturating_sub(rolled.count.saturating_add(charged)),
-                retry_after_ms: match self.limit.checked_sub(cost) {
-                    _ if allowed => 0,
-                    None => NEVER,
-                    Some(_) => until_ms(rolled.end_us()) as i64,
-                },
                 reset_after_ms: if after.count > 0 {
                     until_ms(after.end_us())
                 } else {
                     0
                 },
+                ..Decision::new(self.limit, rolled.count, cost, allowed, |_room| {
+                    until_ms(rolled.end_us())
+                })
             },
             expiry: Expiry {
                 at_ms: after.expire_at_ms(),

@@ -11,7 +11,7 @@ use std::fmt;
 
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, BoxedLimit};
-use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms, wait_ms};
+use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms, wait_ms};
 use crate::units::{self, DurationText, MAX_TIME_US};
 use crate::{Error, Scale, syntax};
 use state::{expire_at_ms, horizon};
@@ -151,9 +151,9 @@ impl BoxedLimit<'_> for ExactLimit {
                 window_us,
             })
         };
-        let is_charged = allowed && cost > 0;
+        let charged = allowed && cost > 0;
         let reset_after_ms = match stored.and_then(|stored| stored.log.last_us()) {
-            _ if is_charged => ceil_ms(window_us),
+            _ if charged => ceil_ms(window_us),
             Some(last_us) if used > 0 => wait_ms(until_us(last_us)),
             _ => 0,
         };
@@ -162,32 +162,24 @@ impl BoxedLimit<'_> for ExactLimit {
             None => 0,
         };
         let expire_at_ms = match stored {
-            _ if is_charged => expire_at_ms(now_us + window_us),
+            _ if charged => expire_at_ms(now_us + window_us),
             Some(stored) => {
                 let last_us = stored.log.last_us().unwrap_or(0).min(now_us as i64);
                 expire_at_ms(last_us.max(0) as u64 + stored.window_us.max(kept_us))
             }
             None => expire_at_ms(now_us),
         };
-        let charged = if allowed { cost } else { 0 };
         Ok(Evaluation {
             decision: Decision {
-                allowed,
-                index: 0,
-                limit: self.limit,
-                remaining: self.limit.saturating_sub(used.saturating_add(charged)),
-                retry_after_ms: match (self.limit.checked_sub(cost), stored) {
-                    _ if allowed => 0,
-                    (None, _) | (_, None) => NEVER,
-                    (Some(room), Some(stored)) => {
-                        let must_leave = used - room.min(used);
-                        let charged_at_us = stored
-                            .log
-                            .time_of(horizon(log_now_us, window_us), must_leave);
-                        wait_ms(until_us(charged_at_us)) as i64
-                    }
-                },
                 reset_after_ms,
+                ..Decision::new(self.limit, used, cost, allowed, |room| {
+                    let must_leave = used - room.min(used);
+                    // Only a key with a log denies a call that is within the limit.
+                    stored.map_or(0, |stored| {
+                        let horizon_us = horizon(log_now_us, window_us);
+                        wait_ms(until_us(stored.log.time_of(horizon_us, must_leave)))
+                    })
+                })
             },
             expiry: Expiry {
                 at_ms: expire_at_ms,

@@ -5,7 +5,7 @@
 
 use super::{MAX_PRECISION, SlideLimit};
 use crate::Error;
-use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms, wait_ms};
+use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms, wait_ms};
 use crate::encoding::{self, Packed};
 use crate::inspect::StateField;
 use crate::math::{mul_div_ceil, mul_div_floor, to_u64};
@@ -184,11 +184,9 @@ pub(super) fn evaluate(
     };
     let used = rolled.used(now_us);
     let allowed = mode == Mode::Force || used.saturating_add(cost) <= limit.limit;
-    let retry_after_ms = match limit.limit.checked_sub(cost) {
-        _ if allowed => 0,
-        None => NEVER,
-        Some(room) => wait_ms(u128::from(rolled.falls_to(room) - now_us)) as i64,
-    };
+    let mut decision = Decision::new(limit.limit, used, cost, allowed, |room| {
+        wait_ms(u128::from(rolled.falls_to(room) - now_us))
+    });
 
     let mut after = rolled;
     let mut write = false;
@@ -204,17 +202,10 @@ pub(super) fn evaluate(
         write = stored.is_some_and(|stored| now_us < stored.start_us);
     }
 
-    let charged = if allowed { cost } else { 0 };
     let clear_at = after.clear_at();
+    decision.reset_after_ms = wait_ms(u128::from(clear_at - now_us));
     Evaluation {
-        decision: Decision {
-            allowed,
-            index: 0,
-            limit: limit.limit,
-            remaining: limit.limit.saturating_sub(used.saturating_add(charged)),
-            retry_after_ms,
-            reset_after_ms: wait_ms(u128::from(clear_at - now_us)),
-        },
+        decision,
         expiry: Expiry {
             at_ms: after.expire_at_ms(),
             unchanged: stored.is_some_and(|stored| stored.clear_at() == clear_at),

@@ -6,7 +6,7 @@
 
 use super::SlideLimit;
 use crate::Error;
-use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER, ceil_ms, wait_ms};
+use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms, wait_ms};
 use crate::encoding::{Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::math::{mul_div_ceil, mul_div_floor, to_u64};
@@ -199,19 +199,12 @@ pub(crate) fn evaluate(
     };
 
     let after = update.as_ref().unwrap_or(&rolled);
-    let charged = if allowed { cost } else { 0 };
     Evaluation {
         decision: Decision {
-            allowed,
-            index: 0,
-            limit: limit.limit,
-            remaining: limit.limit.saturating_sub(used.saturating_add(charged)),
-            retry_after_ms: match limit.limit.checked_sub(cost) {
-                _ if allowed => 0,
-                None => NEVER,
-                Some(room) => wait_ms(u128::from(rolled.falls_to(room) - now_us)) as i64,
-            },
             reset_after_ms: wait_ms(u128::from(after.clear_at() - now_us)),
+            ..Decision::new(limit.limit, used, cost, allowed, |room| {
+                wait_ms(u128::from(rolled.falls_to(room) - now_us))
+            })
         },
         expiry: Expiry {
             at_ms: after.expire_at_ms(),
