@@ -16,8 +16,8 @@ use rl_testkit::Server;
 const FILE: &str = r#"{
   "routes": [
     { "path": "/healthz", "policies": [] },
-    { "method": "POST", "path": "/login", "policies": ["login"], "failure_mode": "closed" },
-    { "path": "/search/{what}", "policies": ["pro", "search"], "cost": 2, "failure_mode": "open" },
+    { "method": "POST", "path": "/login", "policies": ["login"], "failure": "closed" },
+    { "path": "/search/{what}", "policies": ["pro", "search"], "cost": 2, "failure": "open" },
     { "path": "/*", "policies": ["pro"] }
   ]
 }"#;

@@ -5,8 +5,8 @@
 //! {
 //!   "routes": [
 //!     { "path": "/healthz", "policies": [] },
-//!     { "method": "POST", "path": "/login", "policies": ["login"], "failure_mode": "closed" },
-//!     { "path": "/v1/search", "policies": ["pro", "search"], "cost": 5, "failure_mode": { "local": 0.1 } },
+//!     { "method": "POST", "path": "/login", "policies": ["login"], "failure": "closed" },
+//!     { "path": "/v1/search", "policies": ["pro", "search"], "cost": 5, "failure": { "local": 0.1 } },
 //!     { "path": "/v1/users/{id}/*", "policies": ["pro"] }
 //!   ]
 //! }
@@ -18,7 +18,7 @@
 //! | `method` | `GET`, `POST`, … | any |
 //! | `policies` | policies on the server; all of them must allow the request, or none is charged. An empty list: no limits | – |
 //! | `cost` | the cost of a request | 1 |
-//! | `failure_mode` | `"open"`, `"closed"` or `{"local": share}` | the limiter's own failure mode |
+//! | `failure` | `"open"`, `"closed"` or `{"local": share}` | the limiter's own failure mode |
 //!
 //! The first matching route applies; a request that matches none is not limited. The limits themselves are not in the file
 //! but in the server's policies (RL.POLICY), where a change applies to all gateways immediately.
@@ -120,7 +120,7 @@ struct Route {
     policies: Vec<String>,
     #[serde(default = "one")]
     cost: u64,
-    failure_mode: Option<RouteFailureMode>,
+    failure: Option<RouteFailureMode>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -181,7 +181,7 @@ impl Routes {
         for policy in &route.policies {
             rules = rules.policy(policy, tagged_key(&client, policy), route.cost);
         }
-        match route.failure_mode {
+        match route.failure {
             None => rules,
             Some(RouteFailureMode::Open) => rules.failure_mode(FailureMode::Open),
             Some(RouteFailureMode::Closed) => rules.failure_mode(FailureMode::Closed),
@@ -283,7 +283,7 @@ impl Route {
             Some("method must be an HTTP method in upper case, such as GET")
         } else if let Some(error) = self.policies.iter().find_map(wrong_name) {
             Some(error.reason())
-        } else if matches!(self.failure_mode, Some(RouteFailureMode::Local(share)) if !(0.0..=1.0).contains(&share))
+        } else if matches!(self.failure, Some(RouteFailureMode::Local(share)) if !(0.0..=1.0).contains(&share))
         {
             Some("the local share must be between 0 and 1")
         } else if self.cost > rl_core::MAX_COUNT {
@@ -369,10 +369,10 @@ mod tests {
             (route(r#""cost":-1"#), "invalid value"),
             (route(r#""method":"get""#), "route 1 (/x): method must be"),
             (
-                route(r#""failure_mode":"sometimes""#),
+                route(r#""failure":"sometimes""#),
                 "unknown variant `sometimes`",
             ),
-            (route(r#""failure_mode":{"local":1.5}"#), "between 0 and 1"),
+            (route(r#""failure":{"local":1.5}"#), "between 0 and 1"),
             (
                 r#"{"routes":[{"path":"x","policies":[]}]}"#.to_owned(),
                 "start with /",
@@ -399,7 +399,7 @@ mod tests {
             assert!(error.starts_with("limits.json: "), "{error}");
         }
         assert_eq!(
-            parse(&route(r#""failure_mode":{"local":0.1},"method":"PUT""#)),
+            parse(&route(r#""failure":{"local":0.1},"method":"PUT""#)),
             "none"
         );
     }
