@@ -82,16 +82,15 @@ fn refused(con: &mut Connection, line: &str) -> bool {
 
 #[rstest]
 fn a_gateway_with_the_acl_rules_of_the_page_may_check_limits_and_nothing_else(page: String) {
-    let rules = blocks(&page, "```acl").concat();
-    let rules: Vec<&str> = rules.lines().collect();
-    assert_eq!(rules.len(), 2, "{rules:?}");
+    let [rules, for_rust] = blocks(&page, "```acl").try_into().unwrap();
+    assert_eq!(rules.lines().count(), 2, "{rules}");
     let for_clusters = page
         .split('`')
         .find(|code| code.starts_with("+cluster|"))
         .unwrap();
     // As acl.rs says.
     let has_category = has_directive("hide-user-data-from-log");
-    for rule in rules {
+    for rule in rules.lines() {
         let server = Server::start();
         if rule.contains("+@rl") && !has_category {
             let error = ask_error(&mut server.connect(), rule);
@@ -99,6 +98,8 @@ fn a_gateway_with_the_acl_rules_of_the_page_may_check_limits_and_nothing_else(pa
             continue;
         }
         let _: () = ask(&mut server.connect(), &format!("{rule} {for_clusters}"));
+        // What the Rust client does with these is in its own tests.
+        let _: () = ask(&mut server.connect(), for_rust);
         let mut con = server.connect();
         ask::<()>(&mut con, "AUTH gateway secret");
         for line in [
@@ -124,8 +125,13 @@ fn a_gateway_with_the_acl_rules_of_the_page_may_check_limits_and_nothing_else(pa
             "ACL WHOAMI",
             "PUBLISH x y",
             "KEYS *",
+            "RL.POLICY DEL p",
         ] {
             assert!(refused(&mut con, line), "{line} with {rule}");
+        }
+        for call in ["'RL.SLIDE', 'other', 5, '1h'", "'DEL', 'limits:a'"] {
+            let script = format!(r#"EVAL "return redis.call({call})" 0"#);
+            assert!(try_ask::<Value>(&mut con, &script).is_err(), "{script}");
         }
         let left: Reply = ask(&mut con, r#"RL.PEEK limits:a "SLIDE 5 1h 0""#);
         assert_eq!(left.2, 3, "nothing refused was spent");

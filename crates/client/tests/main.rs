@@ -6,6 +6,7 @@
 
 mod support;
 
+mod acl;
 mod budgets;
 mod commands;
 mod failures;
