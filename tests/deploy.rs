@@ -129,9 +129,14 @@ fn a_gateway_with_the_acl_rules_of_the_page_may_check_limits_and_nothing_else(pa
         ] {
             assert!(refused(&mut con, line), "{line} with {rule}");
         }
-        for call in ["'RL.SLIDE', 'other', 5, '1h'", "'DEL', 'limits:a'"] {
+        for (call, permitted) in [
+            ("'RL.SLIDE', 'limits:c', 5, '1h'", true),
+            ("'RL.SLIDE', 'other', 5, '1h'", false),
+            ("'DEL', 'limits:a'", false),
+        ] {
             let script = format!(r#"EVAL "return redis.call({call})" 0"#);
-            assert!(try_ask::<Value>(&mut con, &script).is_err(), "{script}");
+            let reply = try_ask::<Value>(&mut con, &script);
+            assert_eq!(reply.is_ok(), permitted, "{script}: {reply:?}");
         }
         let left: Reply = ask(&mut con, r#"RL.PEEK limits:a "SLIDE 5 1h 0""#);
         assert_eq!(left.2, 3, "nothing refused was spent");
@@ -183,6 +188,24 @@ fn everything_that_the_page_says_to_watch_exists(page: String) {
             .starts_with("keys=1,expires=1"),
         "every limit has an expiry"
     );
+}
+
+/// The names that begin with `rl_`, sorted.
+fn fields<'a>(words: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut fields: Vec<&str> = words.filter(|word| word.starts_with("rl_")).collect();
+    fields.sort_unstable();
+    fields
+}
+
+#[rstest]
+fn the_page_lists_exactly_the_fields_of_info(page: String) {
+    let info: String = Server::start().run("INFO", &["rl"]);
+    let sent = fields(info.lines().filter_map(|line| line.split(':').next()));
+    let table = page.split("### Fields of `INFO rl`").nth(1).unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let first_column = table.lines().filter_map(|row| row.split('|').nth(1));
+    let listed = fields(first_column.flat_map(|cell| cell.split('`')));
+    assert_eq!(listed, sent);
 }
 
 /// The commands of the page, with a redis-cli that finds this server.

@@ -1,4 +1,4 @@
-// Limits from Node, through a Redis Cluster: npm install redis; node limits.js HOST:PORT USER
+// Limits from Node, through a Redis Cluster: npm install redis@4; node limits.js HOST:PORT USER
 const { createCluster } = require("redis");
 
 async function main() {

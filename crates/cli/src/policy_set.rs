@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn read(json: &str) -> Result<PolicySet, Failure> {
-        PolicySet::read(json, "limits.json")
+        PolicySet::read(json, "policies.json")
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
     fn an_error_says_where() {
         let failure =
             read("{\"policies\":{\n\"free\":{\"limits\":[\"SLIDE 5 1y\"]}}}").unwrap_err();
-        assert!(failure.error.starts_with("limits.json:2:"), "{failure}");
+        assert!(failure.error.starts_with("policies.json:2:"), "{failure}");
         assert!(failure.error.contains("policy \"free\""), "{failure}");
         assert!(!failure.error.contains(" column "), "{failure}");
     }

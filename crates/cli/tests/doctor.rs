@@ -154,7 +154,7 @@ fn policies_that_differ_are_reported() {
     );
     let folder = TempDir::new();
     let file = folder.write(
-        "limits.json",
+        "policies.json",
         r#"{"policies":{"free":{"limits":["SLIDE 5 1m"]}}}"#,
     );
     rl(&cluster.url(), &["policy", "push", &file]).exits(0);

@@ -28,7 +28,7 @@ fn wanted() -> serde_json::Value {
 #[rstest]
 fn a_pushed_file_is_pulled_unchanged() {
     let (server, folder) = (Server::start(), TempDir::new());
-    let (url, file) = (server.url(), folder.write("limits.json", FILE));
+    let (url, file) = (server.url(), folder.write("policies.json", FILE));
     let _: () = server.run("RL.POLICY", &["SET", "free", "SLIDE", "50", "1m"]);
 
     let diff = rl(&url, &["policy", "diff", &file]).exits(1);
@@ -78,7 +78,7 @@ fn a_pushed_file_is_pulled_unchanged() {
 #[rstest]
 fn nothing_is_deleted_by_accident() {
     let (server, folder) = (Server::start(), TempDir::new());
-    let (url, file) = (server.url(), folder.write("limits.json", FILE));
+    let (url, file) = (server.url(), folder.write("policies.json", FILE));
     let _: () = server.run("RL.POLICY", &["SET", "old", "SLIDE", "1", "1m"]);
 
     let refused = rl(&url, &["policy", "push", &file]).exits(2);
@@ -114,7 +114,7 @@ fn nothing_is_deleted_by_accident() {
 fn a_bad_file_reaches_no_node() {
     let (server, folder) = (Server::start(), TempDir::new());
     let bad = FILE.replace("BUCKET 10 10 1h", "BUCKET 10 10 1y");
-    let file = folder.write("limits.json", &bad);
+    let file = folder.write("policies.json", &bad);
     for command in ["diff", "push"] {
         let run = rl(&server.url(), &["policy", command, &file]).exits(2);
         let says = format!(
@@ -122,9 +122,9 @@ fn a_bad_file_reaches_no_node() {
         );
         assert!(run.err.contains(&says), "{}", run.err);
     }
-    let missing = rl(&server.url(), &["policy", "push", "/nowhere/limits.json"]).exits(2);
+    let missing = rl(&server.url(), &["policy", "push", "/nowhere/policies.json"]).exits(2);
     assert!(
-        missing.err.contains("/nowhere/limits.json: No such file"),
+        missing.err.contains("/nowhere/policies.json: No such file"),
         "{}",
         missing.err
     );
@@ -134,7 +134,7 @@ fn a_bad_file_reaches_no_node() {
 #[rstest]
 fn a_file_is_pushed_to_every_primary_of_a_cluster() {
     let (cluster, folder) = (Cluster::start(), TempDir::new());
-    let file = folder.write("limits.json", FILE);
+    let file = folder.write("policies.json", FILE);
     let push = rl(&cluster.url(), &["policy", "push", &file]).exits(0);
     assert!(
         push.out.contains("pushed 3 policies to 3 of 3 primaries"),
@@ -195,7 +195,7 @@ fn a_file_is_pushed_to_every_primary_of_a_cluster() {
 #[rstest]
 fn a_node_that_fails_is_named_and_the_others_are_updated() {
     let (mut cluster, folder) = (Cluster::start(), TempDir::new());
-    let file = folder.write("limits.json", FILE);
+    let file = folder.write("policies.json", FILE);
 
     // One primary refuses writes.
     let full = &cluster.nodes[2];
@@ -259,7 +259,7 @@ fn names(cluster: &Cluster, which: &[usize]) -> String {
 fn a_replica_leads_to_its_primary() {
     let (primary, replica, folder) = (Server::start(), Server::start(), TempDir::new());
     replica.follow(&primary);
-    let file = folder.write("limits.json", FILE);
+    let file = folder.write("policies.json", FILE);
     rl(&replica.url(), &["policy", "push", &file]).exits(0);
     assert_eq!(dump(&primary), wanted());
     primary.wait_for(&replica);

@@ -30,7 +30,7 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let limiter = Limiter::builder("redis://127.0.0.1/").build().await?;
-//! let routes = Routes::watch("limits.json")?;
+//! let routes = Routes::watch("routes.json")?;
 //! let layer = RateLimitLayer::new(limiter, move |request: &axum::extract::Request| {
 //!     match request.headers().get("x-user").and_then(|user| user.to_str().ok()) {
 //!         Some(user) => routes.limits(request, user),
@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn mistakes_are_named() {
         let parse = |text: &str| {
-            Table::parse(Path::new("limits.json"), text.as_bytes())
+            Table::parse(Path::new("routes.json"), text.as_bytes())
                 .err()
                 .map_or("none".to_owned(), |error| error.to_string())
         };
@@ -396,7 +396,7 @@ mod tests {
         ] {
             let error = parse(&text);
             assert!(error.contains(says), "{text}: {error}");
-            assert!(error.starts_with("limits.json: "), "{error}");
+            assert!(error.starts_with("routes.json: "), "{error}");
         }
         assert_eq!(
             parse(&route(r#""failure":{"local":0.1},"method":"PUT""#)),
