@@ -1,5 +1,6 @@
-//! The only place that changes keys: it stores, expires, signals and replicates, always in this order. Used by checks,
-//! overrides, policies and RL.LOAD.
+//! The only place that changes the keys of limits and overrides: it stores, expires, signals and replicates, always in
+//! this order. (Policies loaded from a file are sent by `policy/persistence.rs`, the audit stream by
+//! `stats/audit_stream.rs`.)
 
 use rl_core::policy::Overrides;
 use rl_core::{Error, Expiry, State, Update};

@@ -16,7 +16,7 @@
 //! | `RL.REFUND key cost` | refunds units | `commands/refund.rs` |
 //! | `RL.RELEASE key holder` | releases a lease | `commands/release.rs` |
 //! | `RL.INSPECT key` | the stored state, field by field | `commands/inspect.rs` |
-//! | `RL.STATS` | what was allowed, denied, forced, refunded | `commands/stats.rs` |
+//! | `RL.STATS [policy]` | what was allowed, denied, forced, refunded | `commands/stats.rs` |
 //! | `RL.TOP [COUNT n] [BY checks\|denials]` | the hottest keys | `commands/top.rs` |
 //! | `RL.AUDIT GET [count] \| LEN \| RESET` | the latest denials | `commands/audit.rs` |
 //! | `CL.THROTTLE key max_burst count period [quantity]` | redis-cell's command, optional | `commands/throttle.rs` |

@@ -6,8 +6,8 @@
 //!
 //! States are sent from the start, and again after every event of the server. Only the server's housekeeping can stop
 //! that, after a round without events, if it finds no cluster, AOF, replica, backlog, load or child process. While
-//! states are not sent, it checks again in every round. So if this module misses an event, states are not sent until the
-//! next round.
+//! states are not sent, it checks again in every round. So if this module misses an event, receivers get the
+//! calls themselves until the next round, and decide them again: `replay_watchdog.rs` notices that.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 

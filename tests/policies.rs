@@ -23,7 +23,7 @@ fn ok(con: &mut Connection, line: &str) {
     assert_eq!(ask::<String>(con, line), "OK", "{line}");
 }
 
-/// Sends words that may hold spaces.
+/// Sends RL.POLICY LOAD.
 fn load(con: &mut Connection, json: &str) -> redis::RedisResult<i64> {
     redis::cmd("RL.POLICY").arg("LOAD").arg(json).query(con)
 }

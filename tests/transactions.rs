@@ -211,6 +211,7 @@ fn read_only_scripts_may_peek_and_no_more(server: Server) {
 #[case::used_key("RL.SLIDE k 5 1h", "RL.SLIDE k 5 1h")]
 #[case::bucket("RL.BUCKET k 5 1 1h", "RL.BUCKET k 5 1 1h")]
 #[case::multi("PING", r#"RL.MULTI other "SLIDE 5 1h 1" k "BUCKET 5 1 1h 1""#)]
+#[case::policy("RL.POLICY SET p SLIDE 5 1h", "RL.CHECK k p")]
 #[case::forced("RL.SLIDE k 1 1h", "RL.SLIDE k 1 1h 1 FORCE")]
 #[case::precise("RL.SLIDE k 5 1h 1 PRECISION 4", "RL.SLIDE k 5 1h 1 PRECISION 4")]
 #[case::fixed("RL.FIXED k 5 3650d", "RL.FIXED k 5 3650d")]

@@ -9,7 +9,7 @@ use crate::commit::{self, Change};
 use crate::error::CommandError;
 use crate::server::{Context, Key};
 
-/// Calls by policy that were charged to a key of which nothing could be carried over. After a change of algorithms
+/// How often a call by policy discarded a key's state, because none of its usage could be carried over. After a change of algorithms
 /// this grows for a while; if it keeps growing, two policies share keys and reset each other's state.
 static POLICY_STATE_RESETS: AtomicU64 = AtomicU64::new(0);
 
@@ -38,21 +38,22 @@ impl StateSource {
         match key.read(limit.algorithm()) {
             Ok(()) => match limit {
                 Limit::Policy(_) if key.state().is_some_and(|state| !limit.fits(state)) => {
-                    Self::carry_over(key, limit)
+                    Self::ensure_can_carry_over(key, limit)
                 }
                 _ => Ok(Self::Stored),
             },
             // Only a policy may change the algorithm of a key.
             Err(CommandError::WrongAlgorithm { .. }) if request.effective_policy().is_some() => {
                 key.read_any()?;
-                Self::carry_over(key, limit)
+                Self::ensure_can_carry_over(key, limit)
             }
             Err(error) => Err(error),
         }
     }
 
+    /// Only checks that usage can be carried over; [`Self::evaluate`] and [`Self::commit`] do it.
     #[cold]
-    fn carry_over(key: &Key, limit: &Limit) -> Result<Self, CommandError> {
+    fn ensure_can_carry_over(key: &Key, limit: &Limit) -> Result<Self, CommandError> {
         let Some(state) = key.state() else {
             return Ok(Self::Stored);
         };

@@ -1,4 +1,5 @@
-//! The commands, one file for each: its name, its flags, its page in COMMAND DOCS and its syntax.
+//! The commands, one file for each (the one-limit commands share `one_limit.rs`): its name, its flags, its page in
+//! COMMAND DOCS and its syntax.
 
 pub(crate) mod audit;
 pub(crate) mod check;

@@ -81,7 +81,7 @@ impl Keys {
     }
 }
 
-/// A command. Each has a file under `commands/`.
+/// A command. Each has a file under `commands/`; the one-limit commands share `one_limit.rs`.
 pub(crate) trait Command {
     const NAME: &'static CStr;
     const FLAGS: CommandFlags;
@@ -243,7 +243,7 @@ pub(crate) fn add_acl_category(ctx: &Context) -> Result<(), Error> {
     }
 }
 
-/// Where every call enters.
+/// Where a call of a command without subcommands enters.
 unsafe extern "C" fn entry<C: Command>(
     ctx: *mut RedisModuleCtx,
     argv: *mut *mut RedisModuleString,

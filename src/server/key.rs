@@ -135,7 +135,7 @@ impl Key {
         unsafe { api!(RedisModule_ModuleTypeGetType)(self.raw) }
     }
 
-    /// The key's type is that of `algorithm`.
+    /// Reads the state. The caller has checked that the key's type is that of `algorithm`.
     #[inline(always)]
     fn read_state(&mut self, algorithm: Algorithm) -> Result<(), Error> {
         // SAFETY: the key is open, its type is ours, and the algorithm determines the form of its values.

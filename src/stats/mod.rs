@@ -1,6 +1,6 @@
 //! Statistics of decisions, for people to see: RL.STATS, RL.TOP, RL.AUDIT and INFO.
 //!
-//! [`record`] is called once for each decided request. The statistics take a bounded amount of memory, and cannot make a
+//! [`record`] is called once for each request that was allowed or denied by itself, except with PEEK. The statistics take a bounded amount of memory, and cannot make a
 //! call fail.
 
 mod audit_log;
@@ -42,7 +42,7 @@ pub(crate) enum DeniedBy<'a> {
     Block,
 }
 
-/// A request that was charged or denied. Calls with PEEK are not observed.
+/// A request that was allowed or denied. Calls with PEEK are not observed.
 #[derive(Clone, Copy)]
 pub(crate) struct Observation<'a> {
     pub(crate) key: ServerStr<'a>,
@@ -136,7 +136,7 @@ impl Stats {
     }
 }
 
-/// How many calls were decided since the start.
+/// How many requests were counted as decided since the start: RL.MULTI has one for each key.
 pub(crate) fn decisions(ctx: &Context) -> u64 {
     let decided = [Outcome::Allowed, Outcome::Denied, Outcome::Forced];
     let sum = |stats: &mut Stats| decided.map(|one| stats.counters.total(one)).iter().sum();

@@ -23,7 +23,8 @@ pub enum Error {
     #[error("a check needs at least one limit")]
     NoLimits,
 
-    /// The server rejected the call: a number is out of range, or the key has another type.
+    /// The server rejected the call: a number is out of range, the key has another type, or there is no such
+    /// policy.
     #[error("the server refuses the call: {0}")]
     Rejected(#[source] RedisError),
 

@@ -63,7 +63,7 @@ impl Decision {
         }
     }
 
-    /// Turns a denial into an allowed call, because the limit is not enforced.
+    /// The decision of a limit that is not enforced: allowed, without a wait or a delay.
     #[inline]
     pub fn allow_in_shadow(&mut self) {
         self.allowed = true;

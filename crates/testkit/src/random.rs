@@ -17,8 +17,8 @@ impl Random {
     }
 }
 
-/// Sends random calls of every kind on a few dozen keys: many are denied, some are forced, some have huge limits, and
-/// some are refunds.
+/// Sets a policy named `random`, then sends random calls of every kind on a few dozen keys: many are denied, some are
+/// forced, some have huge limits, and some are refunds.
 pub fn random_calls(con: &mut Connection, random: &mut Random, count: usize) {
     try_random_calls(con, random, count).unwrap();
 }
@@ -30,6 +30,9 @@ pub fn try_random_calls(
     count: usize,
 ) -> RedisResult<()> {
     let mut pipe = redis::pipe();
+    pipe.add_command(command(
+        "RL.POLICY SET random SLIDE 50 10s BUCKET 60 7 3s COST 2",
+    ));
     for _ in 0..count {
         pipe.add_command(command(&random_call(random)));
     }
@@ -42,7 +45,7 @@ fn random_call(random: &mut Random) -> String {
     let holder = random.below(12);
     let ttl = 1 + random.below(3000);
     let precision = 2 + n % 7;
-    match random.below(16) {
+    match random.below(18) {
         0 | 1 => format!("RL.SLIDE s{n} 50 10s {cost}{option}"),
         2 => format!("RL.SLIDE p{n} 50 700ms {cost} PRECISION {precision}{option}"),
         3 => format!("RL.SLIDE p{n} 70000 1h 65000 PRECISION 64"),
@@ -64,7 +67,8 @@ fn random_call(random: &mut Random) -> String {
                 random.below(200) >> random.below(8)
             )
         }
-        14 => format!(r#"RL.MULTI s{n} "SLIDE 50 10s" b{n} "BUCKET 60 7 3s 2""#),
+        14 | 15 => format!("RL.CHECK c{n} random {cost}{option}"),
+        16 => format!(r#"RL.MULTI s{n} "SLIDE 50 10s" b{n} "BUCKET 60 7 3s 2""#),
         _ => format!(
             "RL.MULTI x{n} \"EXACT 900 500ms {cost}\" h{n} \"LEASE 20 {ttl}ms holder{holder}\" \
              p{n} \"SLIDE 50 700ms 1 PRECISION {precision}\" f{n} \"FIXED 40 2s 1\" l{n} \"LEAK 60 7 3s\""

@@ -4,7 +4,7 @@ use redis::{Cmd, RedisWrite, ToRedisArgs};
 
 use crate::Limit;
 
-/// Options of a call that charges. The default charges if all limits allow the call.
+/// Whether a call charges. The default charges if all limits allow the call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct CallOptions(Charge);
 

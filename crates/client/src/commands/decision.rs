@@ -142,8 +142,10 @@ impl FromRedisValue for Decision {
         let decision = Self::from_integers([allowed, limit, remaining, retry_ms, reset_ms]);
         let decided_by = match *index {
             [] => DecidedBy::Limit(0),
-            [index] => usize::try_from(index).map_or(DecidedBy::Override, DecidedBy::PolicyLimit),
-            _ => return Err(wrong_length(&integers)),
+            // A newer server may add to the reply.
+            [index, ..] => {
+                usize::try_from(index).map_or(DecidedBy::Override, DecidedBy::PolicyLimit)
+            }
         };
         Ok(Self {
             decided_by,
@@ -153,7 +155,7 @@ impl FromRedisValue for Decision {
 }
 
 fn wrong_length(integers: &[i64]) -> ParsingError {
-    format!("expected five or six integers, not {}", integers.len()).into()
+    format!("expected at least five integers, not {}", integers.len()).into()
 }
 
 /// The reply of RL.MULTI: the result for the call as a whole and for each limit.
@@ -273,9 +275,12 @@ mod tests {
             Ok(DecidedBy::PolicyLimit(2))
         );
         assert_eq!(decided_by(&[0, 0, 0, -1, 0, -1]), Ok(DecidedBy::Override));
-        for wrong in [&[1, 9, 8, 0][..], &[1, 9, 8, 0, 5, 0, 0]] {
-            let error = read(wrong).map_err(|error| error.to_string());
-            assert!(error.is_err_and(|error| error.contains("five or six")));
-        }
+        assert_eq!(
+            decided_by(&[0, 9, 0, 7, 5, 2, 1]),
+            Ok(DecidedBy::PolicyLimit(2)),
+            "a newer server may add to the reply"
+        );
+        let error = read(&[1, 9, 8, 0]).map_err(|error| error.to_string());
+        assert!(error.is_err_and(|error| error.contains("at least five")));
     }
 }

@@ -175,7 +175,7 @@ impl Limiter {
     /// [`Limit::policy`].
     ///
     /// Neither the deny cache nor budgets apply to policies. While the server is unavailable, [`FailureMode::Local`] uses the
-    /// policy as last read (at most 30 s ago), and denies the call if it has never read it.
+    /// policy as last read (while calls succeed, it is read again every 30 s), and denies the call if it has never read it.
     pub async fn check_policy(
         &self,
         key: impl AsRef<[u8]>,

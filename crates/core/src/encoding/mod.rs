@@ -19,7 +19,8 @@ pub(crate) use reader::{Reader, write_bytes, write_varint};
 pub use tags::{ENCODING_VERSION, check_version};
 pub(crate) use tags::{Kind, Tag};
 
-/// A state or an update with its version in front: what replicas and the AOF receive.
+/// The bytes of a state, an update or overrides, as replicas, the AOF and (if boxed) the RDB receive them: the version
+/// first. Also a buffer for parts of them.
 pub type Blob = SmallVec<[u8; 64]>;
 
 impl State {
