@@ -5,41 +5,28 @@ use std::ffi::CStr;
 
 use crate::server::{ConfigAccess, Context, MainThread, NumericConfig, Settings};
 
-/// The settings that are numbers, in the order of [`NUMBERS`].
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NumericSetting {
-    AuditMaxLen,
-    AuditSampleEvery,
-    AuditStreamMaxLen,
-    TopSize,
+macro_rules! numeric_settings {
+    ($($(#[$doc:meta])* $setting:ident: $name:literal, $range:expr, default $default:literal;)+) => {
+        /// The settings that are numbers, in the order of [`NUMBERS`].
+        #[derive(Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum NumericSetting { $($(#[$doc])* $setting,)+ }
+
+        const NUMBERS: [NumericConfig; [$(NumericSetting::$setting,)+].len()] = [
+            $(NumericConfig { name: $name, range: $range, default: $default },)+
+        ];
+    };
 }
 
-const NUMBERS: [NumericConfig; 4] = [
-    // How many denials RL.AUDIT keeps; 0 for none.
-    NumericConfig {
-        name: c"audit-max-len",
-        range: 0..=100_000,
-        default: 128,
-    },
-    // One in this many denials is recorded; 0 for none.
-    NumericConfig {
-        name: c"audit-sample-every",
-        range: 0..=1_000_000_000,
-        default: 1,
-    },
-    // How many entries the stream keeps, approximately.
-    NumericConfig {
-        name: c"audit-stream-max-len",
-        range: 1..=1_000_000_000,
-        default: 10_000,
-    },
-    // How many keys RL.TOP can report; 0 for none.
-    NumericConfig {
-        name: c"top-size",
-        range: 0..=10_000,
-        default: 128,
-    },
-];
+numeric_settings! {
+    /// How many denials RL.AUDIT keeps; 0 for none.
+    AuditMaxLen: c"audit-max-len", 0..=100_000, default 128;
+    /// One in this many denials is recorded; 0 for none.
+    AuditSampleEvery: c"audit-sample-every", 0..=1_000_000_000, default 1;
+    /// How many entries the stream keeps, approximately.
+    AuditStreamMaxLen: c"audit-stream-max-len", 1..=1_000_000_000, default 10_000;
+    /// How many keys RL.TOP can report; 0 for none.
+    TopSize: c"top-size", 0..=10_000, default 128;
+}
 
 /// The key of the stream that sampled denials are added to; empty for none.
 pub(crate) const AUDIT_STREAM: &CStr = c"audit-stream";

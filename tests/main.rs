@@ -11,6 +11,7 @@ mod clients;
 mod clock;
 mod cluster;
 mod commands;
+mod completeness;
 mod concurrency;
 mod defrag;
 mod denials;

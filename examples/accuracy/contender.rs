@@ -90,7 +90,9 @@ impl Contender {
             Limit::Exact(_) => "exact",
             Limit::Fixed(_) => "fixed",
             Limit::Bucket(_) => "bucket",
-            _ => "leak",
+            Limit::Leak(_) => "leak",
+            Limit::Lease(_) => "lease",
+            Limit::Policy(_) => "policy",
         }
     }
 

@@ -58,11 +58,13 @@ pub fn choosing_table() -> Table {
                 "capacity + refill",
                 "to allow a burst of one size and a steady rate of another",
             ),
-            _ => (
+            Limit::Leak(_) => (
                 "1; the others wait their turn",
                 "capacity + rate admitted, 1 × rate released",
                 "to smooth what you send: a partner's API, email, a slow backend",
             ),
+            // Leases have a row of their own below, and a policy consists of the others.
+            Limit::Lease(_) | Limit::Policy(_) => continue,
         };
         let verdict = adversary::attack(&contender).verdict();
         table.row([

@@ -103,6 +103,12 @@ pub(crate) fn check_all(
     Ok(())
 }
 
+/// Every option changes what a call does: handle a new one in this file, then add it here.
+const _: () = assert!(
+    CallOptions::all().bits() == CallOptions::PEEK.union(CallOptions::FORCE).bits(),
+    "src/check/evaluate.rs does not handle every option of a call"
+);
+
 fn mode(options: CallOptions) -> Mode {
     if options.contains(CallOptions::FORCE) {
         Mode::Force

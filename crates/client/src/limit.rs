@@ -354,12 +354,14 @@ pub(crate) fn ceil_ms(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
 
     #[test]
     fn limits_have_the_text_form_of_the_server() {
         let day_and_a_bit = DAY + Duration::from_micros(1);
-        for (limit, text) in [
+        let limits = [
             (Limit::slide(100, MINUTE), "SLIDE 100 1m"),
             (
                 Limit::slide(100, MINUTE).with_precision(4),
@@ -374,9 +376,23 @@ mod tests {
             (Limit::leak(10, 5, SECOND), "LEAK 10 5 1s"),
             (Limit::lease(5, HOUR, "job-7"), "LEASE 5 1h job-7"),
             (Limit::policy("pro"), "POLICY pro"),
-        ] {
-            assert_eq!(limit.to_string(), text);
+        ];
+        for (limit, text) in &limits {
+            assert_eq!(limit.to_string(), *text);
             assert_eq!(limit.to_redis_args(), [text.as_bytes()]);
+        }
+        for algorithm in rl_core::Algorithm::ALL {
+            let (name, command) = (algorithm.name(), algorithm.descriptor().command);
+            let ours = limits.iter().find(|(limit, _)| limit.name() == name);
+            let Some((limit, _)) = ours else {
+                panic!("there is no Limit with the name {name}");
+            };
+            let command = command.map_or("RL.CHECK".into(), CStr::to_string_lossy);
+            assert_eq!(limit.command(), command);
+            assert!(
+                include_str!("commands/mod.rs").contains(&format!("/// {command}: ")),
+                "commands/mod.rs has no call for {command}"
+            );
         }
         let precise = Limit::slide(100, MINUTE).with_precision(4);
         assert_eq!(

@@ -10,6 +10,7 @@ mod key;
 mod oracle;
 mod sequence;
 
+mod algorithms;
 mod bucket;
 mod corrupt_logs;
 mod corruption;

@@ -124,7 +124,14 @@ impl BudgetParams {
                     window_end_before_reset: None,
                 }
             }
-            _ => return None,
+            // Units of these cannot be spent later than they were charged.
+            Limit::Slide {
+                precision: Some(_), ..
+            }
+            | Limit::Exact { .. }
+            | Limit::Leak { .. }
+            | Limit::Lease { .. }
+            | Limit::Policy { .. } => return None,
         };
         (params.life >= SHORTEST_LIFE).then_some(params)
     }

@@ -42,7 +42,13 @@ pub(super) fn describe(headers: &mut HeaderMap, rules: &RequestLimits, decision:
         let _ = match rule.limit {
             Limit::Policy { .. } => Ok(()),
             Limit::Lease { .. } => write!(policy, ";qu=\"concurrent-requests\""),
-            _ => write!(policy, ";w={}", whole_seconds(rule.limit.refill_time())),
+            Limit::Slide { .. }
+            | Limit::Bucket { .. }
+            | Limit::Fixed { .. }
+            | Limit::Exact { .. }
+            | Limit::Leak { .. } => {
+                write!(policy, ";w={}", whole_seconds(rule.limit.refill_time()))
+            }
         };
     }
     let now = format!(

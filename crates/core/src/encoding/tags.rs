@@ -67,7 +67,7 @@ impl Tag {
         Self(self.0 & !Self::WIDE_BIT)
     }
 
-    /// The algorithm whose compact or wide state this is.
+    /// The algorithm whose compact or wide state this is: the inverse of [`Algorithm::mark`].
     pub(crate) const fn algorithm(self) -> Result<Algorithm, Error> {
         match self.compact() {
             Self::SLIDE => Ok(Algorithm::Slide),
@@ -104,6 +104,43 @@ impl Algorithm {
         }
     }
 }
+
+/// Two algorithms must not share a tag or a kind, and [`Tag::algorithm`] must know every tag: otherwise a replica could
+/// not read what its primary sends. The compiler checks it.
+const _: () = {
+    const fn clash(one: Mark, other: Mark) -> bool {
+        match (one, other) {
+            (Mark::Tag(one), Mark::Tag(other)) => one.0 == other.0,
+            (Mark::Kind(one), Mark::Kind(other)) => one.abs_diff(other) < 2,
+            _ => false,
+        }
+    }
+    let mut index = 0;
+    while index < Algorithm::ALL.len() {
+        let algorithm = Algorithm::ALL[index];
+        match algorithm.mark() {
+            Mark::Tag(tag) => {
+                let known = matches!(tag.algorithm(), Ok(found) if found as u8 == algorithm as u8);
+                assert!(known, "Tag::algorithm lacks the tag of an algorithm");
+                let free = tag.0 != 0 && !tag.is_wide() && tag.0 != Tag::SUB_WINDOWS.0;
+                assert!(free, "the tag of an algorithm has another meaning");
+                assert!(!algorithm.is_boxed(), "a boxed algorithm needs a kind");
+            }
+            Mark::Kind(kind) => {
+                let free = kind != 0 && kind != OVERRIDES && kind + 1 != OVERRIDES;
+                assert!(free, "the kind of an algorithm has another meaning");
+                assert!(algorithm.is_boxed(), "a packed algorithm needs a tag");
+            }
+        }
+        let mut other = index + 1;
+        while other < Algorithm::ALL.len() {
+            let clash = clash(algorithm.mark(), Algorithm::ALL[other].mark());
+            assert!(!clash, "two algorithms have the same tag or kind");
+            other += 1;
+        }
+        index += 1;
+    }
+};
 
 /// The number of [`Kind::Overrides`].
 const OVERRIDES: u8 = 7;
