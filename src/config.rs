@@ -11,7 +11,7 @@ macro_rules! numeric_settings {
         #[derive(Clone, Copy, PartialEq, Eq)]
         pub(crate) enum NumericSetting { $($(#[$doc])* $setting,)+ }
 
-        const NUMBERS: [NumericConfig; [$(NumericSetting::$setting,)+].len()] = [
+        const NUMBERS: [NumericConfig; [$($name,)+].len()] = [
             $(NumericConfig { name: $name, range: $range, default: $default },)+
         ];
     };
