@@ -16,7 +16,7 @@ pub(crate) enum Change {
     Nothing,
     /// Replicas and the AOF received the state.
     Replicated,
-    /// The state was not sent, because nothing can receive it. The caller has to call [`mark_dirty`], once per command.
+    /// The state was not sent, because nothing can receive it. The caller has to call [`replication::mark_dirty`], once per command.
     Unreplicated,
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn commit_one(
     expiry: Option<Expiry>,
 ) -> Result<(), CommandError> {
     if commit(ctx, key, name, update, expiry)? == Change::Unreplicated {
-        mark_dirty(ctx);
+        replication::mark_dirty(ctx);
     }
     Ok(())
 }
@@ -99,7 +99,7 @@ fn commit_update(
     ctx.signal_modified(name);
     match blob {
         Some(blob) => {
-            ctx.replicate_load(name, expire_at_ms, &blob);
+            replication::send_state(ctx, name, expire_at_ms, &blob);
             Ok(Change::Replicated)
         }
         None => Ok(Change::Unreplicated),
@@ -116,18 +116,6 @@ fn into_whole_state(update: Update) -> Result<Update, Error> {
         .ok_or(Error::Internal)
 }
 
-/// Replicates a command as it is, for changes that lead to the same result everywhere.
-pub(crate) fn replicate_command(ctx: &Context) {
-    ctx.replicate_verbatim();
-}
-
-/// Counts a command towards save points whose states were not sent. Replicating it is how to do that, and the cheapest
-/// way; nothing receives it.
-#[inline(always)]
-pub(crate) fn mark_dirty(ctx: &Context) {
-    replicate_command(ctx);
-}
-
 /// Fails if a new key is needed while memory is full: such a server goes on checking the keys that it has. (The flag
 /// deny-oom would refuse all calls.)
 #[inline(always)]
@@ -138,11 +126,23 @@ pub(crate) fn check_memory(ctx: &Context, is_new: bool) -> Result<(), CommandErr
     Ok(())
 }
 
+/// Like [`check_memory`], but what a primary has accepted, its replicas store even if their memory is full. (The flag
+/// deny-oom would make them refuse it.)
+pub(crate) fn check_memory_unless_replicated(
+    ctx: &Context,
+    is_new: bool,
+) -> Result<(), CommandError> {
+    if ctx.is_replica_or_loading() {
+        return Ok(());
+    }
+    check_memory(ctx, is_new)
+}
+
 /// Deletes a key, if it exists.
 pub(crate) fn delete(ctx: &Context, key: &mut Key, name: ServerStr) {
     if key.delete() {
         ctx.signal_modified(name);
-        ctx.replicate_delete(name);
+        replication::send_deletion(ctx, name);
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn commit_overrides(
     key.store_overrides(overrides)?;
     key.expire_at_or_never(expire_at_ms);
     ctx.signal_modified(name);
-    ctx.replicate_load(name, expire_at_ms, &blob);
+    replication::send_state(ctx, name, expire_at_ms, &blob);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn commit_loaded(
         key.expire_at_or_never(expire_at_ms);
     }
     ctx.signal_modified(name);
-    replicate_command(ctx);
+    replication::send_command(ctx);
     Ok(())
 }
 

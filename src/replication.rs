@@ -1,5 +1,5 @@
-//! Whether a change has to be sent to replicas and the AOF. If so, the resulting state is sent, never the call that led
-//! to it: see `commit.rs`.
+//! What replicas and the AOF receive: the resulting state, never the call that led to it. `commit.rs` sends it with this
+//! module, and `commands/load.rs` applies it.
 //!
 //! The server takes a while to build `RL.LOAD key expire-at-ms blob`. While it is certain that nothing can receive it,
 //! a cheaper call only counts the change towards save points.
@@ -11,7 +11,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use crate::server::Context;
+use crate::server::{Context, ServerStr};
 
 /// Nothing can receive a state.
 const NO_RECEIVERS: u8 = 0;
@@ -66,4 +66,27 @@ pub(crate) fn on_cron(ctx: &Context) {
             }
         }
     }
+}
+
+/// Sends the state of a key: `RL.LOAD key expire-at-ms blob`.
+#[inline(always)]
+pub(crate) fn send_state(ctx: &Context, name: ServerStr, expire_at_ms: i64, blob: &[u8]) {
+    ctx.replicate_load(name, expire_at_ms, blob);
+}
+
+/// Sends the deletion of a key.
+pub(crate) fn send_deletion(ctx: &Context, name: ServerStr) {
+    ctx.replicate_delete(name);
+}
+
+/// Sends a command as it is, for changes that lead to the same result everywhere.
+pub(crate) fn send_command(ctx: &Context) {
+    ctx.replicate_verbatim();
+}
+
+/// Counts a command towards save points whose states were not sent. Replicating it is how to do that, and the cheapest
+/// way; nothing receives it.
+#[inline(always)]
+pub(crate) fn mark_dirty(ctx: &Context) {
+    ctx.replicate_verbatim();
 }

@@ -87,7 +87,7 @@ fn acl_categories(server: &Server, command: &str) -> Vec<String> {
 }
 
 #[rstest]
-fn a_user_limited_to_some_keys_spends_from_no_others(server: Server) {
+fn a_user_limited_to_some_keys_charges_no_others(server: Server) {
     let mut con = user(
         &server,
         &format!(

@@ -340,9 +340,9 @@ fn a_rewrite_in_a_cluster_contains_the_policies_and_disturbs_no_client(
         let _: Reply = ask(&mut con, &format!("RL.SLIDE {{t}}{n} 5 1h"));
     }
     let mut listener = server.connect();
-    let mut heard = listener.as_pubsub();
-    heard.psubscribe("__key*").unwrap();
-    heard
+    let mut events = listener.as_pubsub();
+    events.psubscribe("__key*").unwrap();
+    events
         .set_read_timeout(Some(std::time::Duration::from_millis(200)))
         .unwrap();
     let before = (policies(&server), server.snapshot());
@@ -350,7 +350,7 @@ fn a_rewrite_in_a_cluster_contains_the_policies_and_disturbs_no_client(
         rewrite(&server);
     }
     assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 50);
-    let message = heard.get_message();
+    let message = events.get_message();
     assert!(message.is_err(), "{message:?}");
     server.kill();
     server.start_again();

@@ -91,7 +91,7 @@ fn a_cost_beyond_the_limit_never_passes(server: Server) {
 }
 
 #[rstest]
-fn peek_answers_like_the_call_and_consumes_nothing(server: Server) {
+fn peek_replies_like_the_call_and_charges_nothing(server: Server) {
     let peeked: Reply = server.run("RL.SLIDE", &["k", "10", "60", "3", "PEEK"]);
     assert_eq!(peeked, (1, 10, 7, 0, 120_000));
     assert_eq!(server.run::<i64>("EXISTS", &["k"]), 0);
@@ -108,7 +108,7 @@ fn peek_answers_like_the_call_and_consumes_nothing(server: Server) {
 }
 
 #[rstest]
-fn force_consumes_past_the_limit_and_later_calls_wait(server: Server) {
+fn force_charges_past_the_limit_and_later_calls_wait(server: Server) {
     let _: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "1000"]);
     let forced: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "430", "FORCE"]);
     assert_eq!((forced.0, forced.2, forced.3), (1, 0, 0));
@@ -124,7 +124,7 @@ fn force_consumes_past_the_limit_and_later_calls_wait(server: Server) {
 }
 
 #[rstest]
-fn multi_consumes_all_or_nothing(server: Server) {
+fn multi_charges_all_or_nothing(server: Server) {
     let call = [
         "{u42}:ip",
         "SLIDE 100 60",

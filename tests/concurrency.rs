@@ -97,7 +97,7 @@ fn costs_add_up_to_what_is_used(server: Server, #[case] call: &str, #[case] peek
 }
 
 #[rstest]
-fn multi_spends_on_both_keys_or_on_neither(server: Server) {
+fn multi_charges_both_keys_or_neither(server: Server) {
     // Thirds of the clients: both keys at once, and each key alone.
     let admitted = at_once(&server, CLIENTS, |number, con| match number % 3 {
         0 => {

@@ -31,7 +31,7 @@ const UNHEARD_TRACES: usize = 5;
 
 impl Scene {
     /// With everything that could receive a write: an AOF and a replica.
-    fn heard() -> Self {
+    fn with_receivers() -> Self {
         let primary = Server::with(&[
             "appendonly",
             "yes",
@@ -50,7 +50,7 @@ impl Scene {
     }
 
     /// Without receivers, where changes take another path.
-    fn unheard() -> Self {
+    fn without_receivers() -> Self {
         Self {
             primary: Server::start(),
             replica: None,
@@ -138,7 +138,7 @@ impl Scene {
 enum Outcome {
     Allowed,
     Denied,
-    /// Nothing was given back.
+    /// Nothing was refunded.
     Nothing,
     /// What a key holds.
     Shown,
@@ -162,9 +162,9 @@ impl Outcome {
 use Outcome::{Allowed, Denied, Error, Nothing, Shown};
 
 #[rstest]
-#[case::heard(Scene::heard())]
-#[case::unheard(Scene::unheard())]
-fn slide_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
+#[case::with_receivers(Scene::with_receivers())]
+#[case::without_receivers(Scene::without_receivers())]
+fn slide_leaves_no_trace_of_calls_that_charge_nothing(#[case] scene: Scene) {
     scene.check(
         "RL.SLIDE k 10 1h 8",
         &[
@@ -198,9 +198,9 @@ fn slide_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
 }
 
 #[rstest]
-#[case::heard(Scene::heard())]
-#[case::unheard(Scene::unheard())]
-fn bucket_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
+#[case::with_receivers(Scene::with_receivers())]
+#[case::without_receivers(Scene::without_receivers())]
+fn bucket_leaves_no_trace_of_calls_that_charge_nothing(#[case] scene: Scene) {
     scene.check(
         "RL.BUCKET k 10 1 1h 8",
         &[
@@ -229,8 +229,8 @@ fn bucket_leaves_no_trace_of_what_consumes_nothing(#[case] scene: Scene) {
 }
 
 #[rstest]
-#[case::heard(Scene::heard())]
-#[case::unheard(Scene::unheard())]
+#[case::with_receivers(Scene::with_receivers())]
+#[case::without_receivers(Scene::without_receivers())]
 fn multi_leaves_no_trace_when_its_last_limit_denies(#[case] scene: Scene) {
     scene.check(
         r#"RL.MULTI k "SLIDE 10 1h 8" m "BUCKET 10 1 1h 9""#,
@@ -298,8 +298,8 @@ fn multi_leaves_no_trace_when_its_last_limit_denies(#[case] scene: Scene) {
 #[case::fixed("FIXED 10 3650d", "", "FIXED 10 3000d")]
 #[case::exact("EXACT 10 1h", "", "EXACT 10 2h")]
 #[case::leak("LEAK 10 1 1h", "", "LEAK 10 1 1h")]
-fn no_algorithm_leaves_a_trace_of_what_consumes_nothing(
-    #[values(Scene::heard(), Scene::unheard())] scene: Scene,
+fn no_algorithm_leaves_a_trace_of_calls_that_charge_nothing(
+    #[values(Scene::with_receivers(), Scene::without_receivers())] scene: Scene,
     #[case] spec: &str,
     #[case] option: &str,
     #[case] longer: &str,
@@ -358,7 +358,7 @@ fn no_algorithm_leaves_a_trace_of_what_consumes_nothing(
 
 #[rstest]
 fn leases_leave_no_trace_of_what_holds_nothing(
-    #[values(Scene::heard(), Scene::unheard())] scene: Scene,
+    #[values(Scene::with_receivers(), Scene::without_receivers())] scene: Scene,
 ) {
     scene.check(
         "RL.LEASE k 10 1h a 8",
@@ -395,7 +395,7 @@ fn leases_leave_no_trace_of_what_holds_nothing(
 #[case::all_of_it("RL.EXACT k 10 1h 8", "RL.REFUND k 8", true)]
 #[case::lease(r#"RL.MULTI k "LEASE 10 1h a 8""#, "RL.RELEASE k a", true)]
 fn a_refund_leaves_every_trace(
-    #[values(Scene::heard(), Scene::unheard())] scene: Scene,
+    #[values(Scene::with_receivers(), Scene::without_receivers())] scene: Scene,
     #[case] setup: &str,
     #[case] call: &str,
     #[case] moves_expiry: bool,
@@ -409,8 +409,8 @@ fn a_refund_leaves_every_trace(
 }
 
 #[rstest]
-#[case::heard(Scene::heard())]
-#[case::unheard(Scene::unheard())]
+#[case::with_receivers(Scene::with_receivers())]
+#[case::without_receivers(Scene::without_receivers())]
 fn only_the_consumed_limits_of_a_multi_leave_a_trace(#[case] scene: Scene) {
     let (reply, traces) = scene.traces(r#"RL.MULTI k "SLIDE 10 1h 1" m "BUCKET 10 1 1h 0""#);
     assert_eq!(Outcome::of(&reply), Allowed);

@@ -57,14 +57,13 @@ fn unsafe_code_is_in_the_server_folder_only() {
 
 #[test]
 fn only_one_file_stores_expires_signals_and_replicates() {
-    const CALLS: [&str; 7] = [
+    const CALLS: [&str; 6] = [
         ".store(update",
         ".store_overrides(",
         ".expire_at",
         ".signal_modified(",
-        ".replicate_load(",
-        ".replicate_delete(",
-        ".replicate_verbatim(",
+        "replication::send_state(",
+        "replication::send_deletion(",
     ];
     let mut found = [false; CALLS.len()];
     for (path, text) in sources() {
@@ -82,4 +81,23 @@ fn only_one_file_stores_expires_signals_and_replicates() {
         }
     }
     assert_eq!(found, [true; CALLS.len()], "{CALLS:?}");
+}
+
+#[test]
+fn only_one_file_sends_states_to_replicas() {
+    const CALLS: [(&str, &str); 4] = [
+        (".replicate_load(", "replication.rs"),
+        (".replicate_delete(", "replication.rs"),
+        (".replicate_verbatim(", "replication.rs"),
+        (".replicate_policies(", "policy/persistence.rs"),
+    ];
+    for (call, place) in CALLS {
+        let sources = sources();
+        let senders = sources
+            .iter()
+            .filter(|(path, _)| !path.starts_with("server"))
+            .filter(|(_, text)| code(text).any(|line| line.contains(call)));
+        let senders: Vec<_> = senders.map(|(path, _)| path.as_path()).collect();
+        assert_eq!(senders, [Path::new(place)], "{call}");
+    }
 }

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use redis::{Connection, RedisError, RedisResult, Value};
-use rl_testkit::{ALL_SLOTS, Server, TempDir, ask, assign_slots, error_text, eventually, try_ask};
+use rl_testkit::{
+    ALL_SLOTS, CheckReply, Server, TempDir, ask, assign_slots, error_text, eventually, try_ask,
+};
 use rstest::rstest;
-
-type Six = (i64, i64, i64, i64, i64, i64);
 
 /// Two nodes, the first with all slots, and the same policy on both.
 struct Pair {
@@ -304,16 +304,25 @@ fn a_slot_that_does_not_move_never_replies_tryagain() {
     let misses = || pair.from.info_number("stats", "keyspace_misses");
     let before = misses();
     for n in 0..100 {
-        assert_eq!(ask::<Six>(&mut con, &format!("RL.CHECK k{n} p")).0, 1);
-        assert_eq!(ask::<Six>(&mut con, &format!("RL.CHECK k{n} p")).2, 999_998);
+        assert_eq!(
+            ask::<CheckReply>(&mut con, &format!("RL.CHECK k{n} p")).0,
+            1
+        );
+        assert_eq!(
+            ask::<CheckReply>(&mut con, &format!("RL.CHECK k{n} p")).2,
+            999_998
+        );
     }
     assert_eq!(ask::<String>(&mut con, "RL.OVERRIDE SET k7 p BLOCK"), "OK");
     for n in 0..100 {
         assert_eq!(
-            ask::<Six>(&mut con, &format!("RL.CHECK k{n} p")).0,
+            ask::<CheckReply>(&mut con, &format!("RL.CHECK k{n} p")).0,
             i64::from(n != 7)
         );
-        assert_eq!(ask::<Six>(&mut con, &format!("RL.CHECK l{n} p")).0, 1);
+        assert_eq!(
+            ask::<CheckReply>(&mut con, &format!("RL.CHECK l{n} p")).0,
+            1
+        );
     }
     assert_eq!(misses(), before + i64::from(pair.from.calls("exists") > 0));
     // In a transaction and in a script as well.
@@ -325,9 +334,9 @@ fn a_slot_that_does_not_move_never_replies_tryagain() {
         .cmd("RL.CHECK")
         .arg("{m}b")
         .arg("p");
-    let (a, b): (Six, Six) = pipe.query(&mut con).unwrap();
+    let (a, b): (CheckReply, CheckReply) = pipe.query(&mut con).unwrap();
     assert_eq!((a.0, b.0), (1, 1));
-    let six: Six = redis::cmd("EVAL")
+    let six: CheckReply = redis::cmd("EVAL")
         .arg(SCRIPT)
         .arg(1)
         .arg("new")
@@ -347,7 +356,7 @@ fn a_restart_in_the_middle_changes_nothing() {
             && pair.from.info("persistence", "aof_rewrite_scheduled") == "0"
     });
     let mut con = pair.from.connect();
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK {u}k p").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK {u}k p").0, 1);
     assert_eq!(
         ask::<String>(&mut con, "RL.OVERRIDE SET {u}k p BLOCK"),
         "OK"
@@ -375,7 +384,7 @@ fn a_restart_in_the_middle_changes_nothing() {
 fn a_migration_that_is_stopped_and_resumed_blocks_as_before() {
     let pair = Pair::start();
     let mut con = pair.from.connect();
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK {u}k p").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK {u}k p").0, 1);
     ask::<()>(&mut con, "RL.OVERRIDE SET {u}k p BLOCK");
     let slot = pair.slot("{u}k");
     pair.open(&slot);
@@ -402,9 +411,9 @@ fn renamed_commands_are_not_taken_for_a_migration() {
     let pair = Pair::with(&["include", &folder.write("renamed.conf", renamed)]);
     let mut con = pair.from.connect();
     assert!(try_ask::<Value>(&mut con, "EXISTS k").is_err());
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK {u}k p").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK {u}k p").0, 1);
     ask::<()>(&mut con, "RL.OVERRIDE SET {u}k p BLOCK");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK {u}k p").0, 0);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK {u}k p").0, 0);
     let slot = pair.slot("{u}k");
     pair.open(&slot);
     pair.migrate("rl:override:{u}:{u}k");
@@ -425,7 +434,7 @@ fn overrides_of_several_databases_are_not_confused() {
     let (mut zero, mut one) = (pair.from.connect(), pair.from.connect());
     ask::<()>(&mut one, "SELECT 1");
     for con in [&mut zero, &mut one] {
-        assert_eq!(ask::<Six>(con, "RL.CHECK {u}k p").0, 1);
+        assert_eq!(ask::<CheckReply>(con, "RL.CHECK {u}k p").0, 1);
         ask::<()>(con, "RL.OVERRIDE SET {u}k p BLOCK");
     }
     pair.open(&pair.slot("{u}k"));
@@ -472,7 +481,10 @@ fn block_twenty(pair: &Pair) {
     let mut con = pair.from.connect();
     for n in 0..20 {
         if n % 2 == 0 {
-            assert_eq!(ask::<Six>(&mut con, &format!("RL.CHECK {{u}}{n} p")).0, 1);
+            assert_eq!(
+                ask::<CheckReply>(&mut con, &format!("RL.CHECK {{u}}{n} p")).0,
+                1
+            );
         }
         let line = format!("RL.OVERRIDE SET {{u}}{n} p BLOCK");
         assert_eq!(ask::<String>(&mut con, &line), "OK");

@@ -5,26 +5,22 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use redis::{Connection, Value};
-use rl_testkit::{Deadline, MultiReply, Reply, Server, ask, ask_error, eventually, try_ask};
+use rl_testkit::{
+    CheckReply, Deadline, MultiReply, Reply, Server, ask, ask_error, ask_ok, eventually, try_ask,
+};
 use rl_testkit::{FrozenServer, NOON_US};
 use rstest::{fixture, rstest};
-
-type Six = (i64, i64, i64, i64, i64, i64);
 
 #[fixture]
 fn server() -> Server {
     let server = Server::start();
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET free SLIDE 10 1h");
-    ok(
+    ask_ok(&mut con, "RL.POLICY SET free SLIDE 10 1h");
+    ask_ok(
         &mut con,
         "RL.POLICY SET pro SLIDE 10 1m COST 1 BUCKET 20 6 1h",
     );
     server
-}
-
-fn ok(con: &mut Connection, line: &str) {
-    assert_eq!(ask::<String>(con, line), "OK", "{line}");
 }
 
 /// Policy, override, time left, note.
@@ -47,11 +43,11 @@ fn shown(con: &mut Connection, key: &str) -> Vec<Shown> {
 fn an_override_is_set_shown_and_deleted(server: Server) {
     let mut con = server.connect();
     assert!(shown(&mut con, "k").is_empty());
-    ok(
+    ask_ok(
         &mut con,
         "RL.OVERRIDE SET k pro slide 500 60 SLIDE 9000 1h NOTE vip",
     );
-    ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1 EX 30m");
+    ask_ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1 EX 30m");
     let all = shown(&mut con, "k");
     assert_eq!((&*all[0].0, &*all[0].1), ("free", "SCALE 5 1"));
     assert!((1_799_000..=1_800_000).contains(&all[0].2));
@@ -83,36 +79,36 @@ fn an_override_is_set_shown_and_deleted(server: Server) {
 #[rstest]
 fn an_override_replaces_the_policy(server: Server) {
     let mut con = server.connect();
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 4").2, 6);
-    ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1");
-    let six: Six = ask(&mut con, "RL.CHECK k free 1");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free 4").2, 6);
+    ask_ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1");
+    let six: CheckReply = ask(&mut con, "RL.CHECK k free 1");
     assert_eq!((six.1, six.2), (50, 45), "usage is kept");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK other free 1").1, 10);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK other free 1").1, 10);
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK k pro 0").1,
+        ask::<CheckReply>(&mut con, "RL.CHECK k pro 0").1,
         10,
         "another policy"
     );
-    ok(
+    ask_ok(
         &mut con,
         "RL.OVERRIDE SET k free SLIDE 7 1h FIXED 3 3650d COST 2",
     );
-    let six: Six = ask(&mut con, "RL.CHECK k free 1");
+    let six: CheckReply = ask(&mut con, "RL.CHECK k free 1");
     assert_eq!((six.1, six.2, six.5), (7, 1, 0));
-    let six: Six = ask(&mut con, "RL.CHECK k free 1");
+    let six: CheckReply = ask(&mut con, "RL.CHECK k free 1");
     assert_eq!((six.0, six.5), (0, 1), "its own limits deny");
-    ok(&mut con, "RL.OVERRIDE SET k free ALLOW");
+    ask_ok(&mut con, "RL.OVERRIDE SET k free ALLOW");
     let digest = server.digest("k");
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK k free 9"),
+        ask::<CheckReply>(&mut con, "RL.CHECK k free 9"),
         (1, 10, 10, 0, 0, -1)
     );
-    ok(&mut con, "RL.OVERRIDE SET k free BLOCK");
+    ask_ok(&mut con, "RL.OVERRIDE SET k free BLOCK");
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK k free"),
+        ask::<CheckReply>(&mut con, "RL.CHECK k free"),
         (0, 0, 0, -1, 0, -1)
     );
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 1 FORCE").0, 0);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free 1 FORCE").0, 0);
     assert_eq!(server.digest("k"), digest, "nothing is counted");
     let (allowed, wait, each): MultiReply =
         ask(&mut con, r#"RL.MULTI k "POLICY free 1" b "SLIDE 5 1h 1""#);
@@ -121,7 +117,7 @@ fn an_override_replaces_the_policy(server: Server) {
     assert_eq!(ask::<Reply>(&mut con, r#"RL.PEEK k "POLICY free 1""#).0, 0);
     assert_eq!(ask::<i64>(&mut con, "RL.OVERRIDE DEL k free"), 1);
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK k free 1").2,
+        ask::<CheckReply>(&mut con, "RL.CHECK k free 1").2,
         3,
         "back to the policy"
     );
@@ -136,38 +132,38 @@ fn an_override_ends_to_the_millisecond() {
     }
     let server = &frozen.server;
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET free SLIDE 10 1h");
-    ok(&mut con, "RL.OVERRIDE SET k free BLOCK EX 1500ms");
-    ok(&mut con, "RL.OVERRIDE SET other free SCALE 2 1 EX 1500ms");
+    ask_ok(&mut con, "RL.POLICY SET free SLIDE 10 1h");
+    ask_ok(&mut con, "RL.OVERRIDE SET k free BLOCK EX 1500ms");
+    ask_ok(&mut con, "RL.OVERRIDE SET other free SCALE 2 1 EX 1500ms");
     let end_us = NOON_US / 1000 * 1000 + 1_500_000;
     for before_ms in [1500, 1000, 2, 1] {
         frozen.set(end_us - before_ms * 1000);
-        let six: Six = ask(&mut con, "RL.CHECK k free");
+        let six: CheckReply = ask(&mut con, "RL.CHECK k free");
         assert_eq!(
             (six.0, six.3),
             (0, before_ms as i64),
             "the wait that it tells is true"
         );
-        assert_eq!(ask::<Six>(&mut con, "RL.CHECK other free 0").1, 20);
+        assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK other free 0").1, 20);
     }
     frozen.set(end_us);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free").0, 1);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK other free 0").1, 10);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK other free 0").1, 10);
     assert!(shown(&mut con, "k").is_empty());
     // One that ends is no longer there when another is set; the key goes with the last.
-    ok(&mut con, "RL.POLICY SET pro SLIDE 10 1h");
-    ok(&mut con, "RL.OVERRIDE SET k free BLOCK EX 1");
-    ok(&mut con, "RL.OVERRIDE SET k pro BLOCK EX 3");
+    ask_ok(&mut con, "RL.POLICY SET pro SLIDE 10 1h");
+    ask_ok(&mut con, "RL.OVERRIDE SET k free BLOCK EX 1");
+    ask_ok(&mut con, "RL.OVERRIDE SET k pro BLOCK EX 3");
     assert_eq!(
         server.expire_at_ms("rl:override:{k}") as u64,
         end_us / 1000 + 3000
     );
     frozen.set(end_us + 1_000_000);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free").0, 1);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k pro").0, 0);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k pro").0, 0);
     assert_eq!(shown(&mut con, "k").len(), 1);
     frozen.set(end_us + 3_000_000);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k pro").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k pro").0, 1);
     // The server's own expiry is a millisecond later.
     frozen.set(end_us + 3_002_000);
     eventually("the key has gone", || {
@@ -185,7 +181,7 @@ fn without_overrides_no_call_looks_for_one(server: Server) {
     let spent = |con: &mut Connection| {
         let before = lookups(&server);
         for n in 0..100 {
-            let _: Six = ask(con, &format!("RL.CHECK key{n} free"));
+            let _: CheckReply = ask(con, &format!("RL.CHECK key{n} free"));
         }
         lookups(&server) - before
     };
@@ -194,7 +190,7 @@ fn without_overrides_no_call_looks_for_one(server: Server) {
         0,
         "a key that is opened to be written is not counted"
     );
-    ok(&mut con, "RL.OVERRIDE SET key7 free BLOCK");
+    ask_ok(&mut con, "RL.OVERRIDE SET key7 free BLOCK");
     assert_eq!(spent(&mut con), 0, "nor is the look for an override");
     let before = lookups(&server);
     let reply: Reply = ask(&mut con, r#"RL.PEEK key7 "POLICY free 1""#);
@@ -206,16 +202,16 @@ fn without_overrides_no_call_looks_for_one(server: Server) {
     });
     assert_eq!(spent(&mut con), 0);
     // However they come and go.
-    ok(&mut con, "RL.OVERRIDE SET a free BLOCK");
+    ask_ok(&mut con, "RL.OVERRIDE SET a free BLOCK");
     assert_eq!(
         ask::<i64>(&mut con, "COPY rl:override:{a} rl:override:{b}"),
         1
     );
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK b free").0, 0);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK b free").0, 0);
     assert_eq!(server.info_number("rl", "rl_keys_with_overrides"), 2);
-    ok(&mut con, "DEBUG RELOAD");
+    ask_ok(&mut con, "DEBUG RELOAD");
     assert_eq!(server.info_number("rl", "rl_keys_with_overrides"), 2);
-    ok(&mut con, "FLUSHALL");
+    ask_ok(&mut con, "FLUSHALL");
     eventually("all are freed", || {
         server.info_number("rl", "rl_keys_with_overrides") == 0
     });
@@ -226,9 +222,9 @@ fn replicas_and_files_contain_overrides(mut server: Server) {
     let mut con = server.connect();
     let replica = Server::start();
     replica.follow(&server);
-    ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1 EX 1h NOTE x");
-    ok(&mut con, "RL.OVERRIDE SET k pro BLOCK");
-    ok(&mut con, "RL.OVERRIDE SET {t}a free ALLOW EX 1h");
+    ask_ok(&mut con, "RL.OVERRIDE SET k free SCALE 5 1 EX 1h NOTE x");
+    ask_ok(&mut con, "RL.OVERRIDE SET k pro BLOCK");
+    ask_ok(&mut con, "RL.OVERRIDE SET {t}a free ALLOW EX 1h");
     server.wait_for(&replica);
     assert_eq!(server.digest_all(), replica.digest_all());
     assert_eq!(
@@ -257,7 +253,7 @@ fn replicas_and_files_contain_overrides(mut server: Server) {
     assert_ne!(server.digest_all(), digest);
     server.kill();
     let _: () = replica.run("REPLICAOF", &["NO", "ONE"]);
-    assert_eq!(replica.run::<Six>("RL.CHECK", &["k", "free"]).1, 50);
+    assert_eq!(replica.run::<CheckReply>("RL.CHECK", &["k", "free"]).1, 50);
 }
 
 /// Every single bit of what is stored, flipped: refused, or read as something else that is whole.
@@ -265,7 +261,7 @@ fn replicas_and_files_contain_overrides(mut server: Server) {
 fn corrupt_overrides_are_refused_or_harmless(server: Server) {
     let mut con = server.connect();
     let entry = "free SLIDE 7 1h COST 2 EX 1h NOTE x";
-    ok(&mut con, &format!("RL.OVERRIDE SET k {entry}"));
+    ask_ok(&mut con, &format!("RL.OVERRIDE SET k {entry}"));
     let words: Vec<&[u8]> = entry.split(' ').map(str::as_bytes).collect();
     let entry = rl_core::policy::Override::parse(&mut words.iter().copied(), 1_700_000_000_000_000);
     let all = rl_core::policy::Overrides::default()
@@ -334,20 +330,20 @@ fn nonsense_is_refused(server: Server) {
         .exec(&mut con);
     assert!(empty.unwrap_err().to_string().contains("empty key"));
     // Where there can be none, none is looked for.
-    ok(&mut con, "RL.OVERRIDE SET k free BLOCK");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a} free").0, 1);
+    ask_ok(&mut con, "RL.OVERRIDE SET k free BLOCK");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a} free").0, 1);
     assert!(shown(&mut con, "a}").is_empty());
     for n in 0..64 {
-        ok(&mut con, &format!("RL.POLICY SET p{n} SLIDE 1 1"));
+        ask_ok(&mut con, &format!("RL.POLICY SET p{n} SLIDE 1 1"));
     }
     for n in 0..63 {
-        ok(&mut con, &format!("RL.OVERRIDE SET k p{n} BLOCK"));
+        ask_ok(&mut con, &format!("RL.OVERRIDE SET k p{n} BLOCK"));
     }
     let error = ask_error(&mut con, "RL.OVERRIDE SET k p63 BLOCK");
     assert_eq!(error, "ERR a key can have overrides of at most 64 policies");
-    ok(&mut con, "SET rl:override:{s} text");
+    ask_ok(&mut con, "SET rl:override:{s} text");
     assert!(ask_error(&mut con, "RL.OVERRIDE SET s free BLOCK").starts_with("WRONGTYPE"));
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK s free").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK s free").0, 1);
 }
 
 fn node() -> Server {
@@ -374,7 +370,7 @@ fn call_on(mut here: Connection, mut there: Connection, stop: &AtomicBool) -> i6
     let deadline = Deadline::start();
     while !stop.load(Relaxed) {
         deadline.check("the callers are stopped");
-        let six = match try_ask::<Six>(&mut here, "RL.CHECK {u}load q") {
+        let six = match try_ask::<CheckReply>(&mut here, "RL.CHECK {u}load q") {
             Ok(six) => six,
             Err(error) => {
                 assert!(
@@ -382,7 +378,7 @@ fn call_on(mut here: Connection, mut there: Connection, stop: &AtomicBool) -> i6
                     "only redirections: {error}"
                 );
                 if error.code() == Some("ASK") {
-                    ok(&mut there, "ASKING");
+                    ask_ok(&mut there, "ASKING");
                 }
                 match try_ask(&mut there, "RL.CHECK {u}load q") {
                     Ok(six) => six,
@@ -424,17 +420,17 @@ fn overrides_migrate_with_their_slot_under_load() {
     let (from_id, to_id) = (id(&from), id(&to));
     for server in [&from, &to] {
         let mut con = server.connect();
-        ok(
+        ask_ok(
             &mut con,
             "RL.POLICY SET p FIXED 5 3650d FIXED 1000000 3000d",
         );
-        ok(
+        ask_ok(
             &mut con,
             "RL.POLICY SET q FIXED 2000000 3650d FIXED 1000000 3000d",
         );
     }
     let mut con = from.connect();
-    ok(&mut con, "RL.OVERRIDE SET {u}k p SCALE 1000 1 EX 1h");
+    ask_ok(&mut con, "RL.OVERRIDE SET {u}k p SCALE 1000 1 EX 1h");
     let stop = AtomicBool::new(false);
     let callers = [(); 3].map(|()| (from.connect(), to.connect()));
     thread::scope(|scope| {
@@ -442,12 +438,12 @@ fn overrides_migrate_with_their_slot_under_load() {
         let callers = callers.map(|(here, there)| scope.spawn(|| call_on(here, there, &stop)));
         let _: () = to.run("CLUSTER", &["SETSLOT", &slot, "IMPORTING", &from_id]);
         let mut there = to.connect();
-        let mut check = |con: &mut Connection| -> Six {
-            match try_ask::<Six>(con, "RL.CHECK {u}k p") {
+        let mut check = |con: &mut Connection| -> CheckReply {
+            match try_ask::<CheckReply>(con, "RL.CHECK {u}k p") {
                 Ok(six) => six,
                 // As a cluster's client follows.
                 Err(_) => {
-                    ok(&mut there, "ASKING");
+                    ask_ok(&mut there, "ASKING");
                     ask(&mut there, "RL.CHECK {u}k p")
                 }
             }
@@ -497,7 +493,7 @@ fn overrides_migrate_with_their_slot_under_load() {
             .into_iter()
             .map(|caller| caller.join().unwrap())
             .sum();
-        let left: Six = ask(&mut to.connect(), "RL.CHECK {u}load q 0");
+        let left: CheckReply = ask(&mut to.connect(), "RL.CHECK {u}load q 0");
         println!("{admitted} calls of three callers during the move");
         assert!(admitted > 0);
         assert_eq!(

@@ -6,21 +6,15 @@ use std::thread;
 
 use redis::{Connection, Value};
 use rl_testkit::{
-    Deadline, MultiReply, Random, Reply, Server, TempDir, ask, ask_error, eventually, try_ask,
+    CheckReply, Deadline, MultiReply, Random, Reply, Server, TempDir, ask, ask_error, ask_ok,
+    eventually, try_ask,
 };
 use rl_testkit::{FrozenServer, NOON_US};
 use rstest::{fixture, rstest};
 
-/// The five integers and the index of the deciding limit.
-type Six = (i64, i64, i64, i64, i64, i64);
-
 #[fixture]
 fn server() -> Server {
     Server::start()
-}
-
-fn ok(con: &mut Connection, line: &str) {
-    assert_eq!(ask::<String>(con, line), "OK", "{line}");
 }
 
 /// Sends RL.POLICY LOAD.
@@ -31,8 +25,8 @@ fn load(con: &mut Connection, json: &str) -> redis::RedisResult<i64> {
 #[rstest]
 fn a_policy_is_set_shown_listed_and_deleted(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET free SLIDE 100 60");
-    ok(
+    ask_ok(&mut con, "RL.POLICY SET free SLIDE 100 60");
+    ask_ok(
         &mut con,
         "rl.policy set llm slide 60 1m cost 1 SLIDE 90000 60s SHADOW NOTE tokens",
     );
@@ -83,7 +77,7 @@ fn a_policy_is_set_shown_listed_and_deleted(server: Server) {
         ["a", "b"],
         "all or nothing"
     );
-    ok(&mut con, "FLUSHALL");
+    ask_ok(&mut con, "FLUSHALL");
     assert_eq!(ask::<Vec<String>>(&mut con, "RL.POLICY LIST"), ["a", "b"]);
     assert_eq!(load(&mut con, &dump), Ok(1));
 }
@@ -114,25 +108,25 @@ fn an_unknown_policy_counts_nothing(server: Server) {
 #[rstest]
 fn a_policy_of_one_limit_is_that_limit(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET free SLIDE 5 1h");
-    let six: Six = ask(&mut con, "RL.CHECK k free 2");
+    ask_ok(&mut con, "RL.POLICY SET free SLIDE 5 1h");
+    let six: CheckReply = ask(&mut con, "RL.CHECK k free 2");
     assert_eq!((six.0, six.1, six.2, six.3, six.5), (1, 5, 3, 0, 0));
     assert_eq!(ask::<String>(&mut con, "TYPE k"), "rl-slide-");
     // The same key by the inline command, and by the policy again.
     assert_eq!(ask::<Reply>(&mut con, "RL.SLIDE k 5 1h").2, 2);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 9 PEEK").3, -1);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 2").2, 0);
-    let denied: Six = ask(&mut con, "RL.CHECK k free");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free 9 PEEK").3, -1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free 2").2, 0);
+    let denied: CheckReply = ask(&mut con, "RL.CHECK k free");
     assert_eq!((denied.0, denied.5), (0, 0));
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k free 4 FORCE").0, 1);
-    ok(&mut con, "RL.POLICY SET fixed SLIDE 5 1h COST 2");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k free 4 FORCE").0, 1);
+    ask_ok(&mut con, "RL.POLICY SET fixed SLIDE 5 1h COST 2");
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK f fixed 4").2,
+        ask::<CheckReply>(&mut con, "RL.CHECK f fixed 4").2,
         3,
         "the limit fixes its cost"
     );
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK f fixed 0").2,
+        ask::<CheckReply>(&mut con, "RL.CHECK f fixed 0").2,
         3,
         "a cost of 0 reports"
     );
@@ -141,28 +135,28 @@ fn a_policy_of_one_limit_is_that_limit(server: Server) {
 #[rstest]
 fn several_limits_are_one_key_and_all_must_allow(server: Server) {
     let mut con = server.connect();
-    ok(
+    ask_ok(
         &mut con,
         "RL.POLICY SET pro SLIDE 4 1m SLIDE 6 1h BUCKET 9 1 1d",
     );
-    let six: Six = ask(&mut con, "RL.CHECK k pro 3");
+    let six: CheckReply = ask(&mut con, "RL.CHECK k pro 3");
     assert_eq!((six.0, six.1, six.2, six.5), (1, 4, 1, 0));
     assert_eq!(ask::<String>(&mut con, "TYPE k"), "rl-policy");
     let digest = server.digest("k");
-    let denied: Six = ask(&mut con, "RL.CHECK k pro 2");
+    let denied: CheckReply = ask(&mut con, "RL.CHECK k pro 2");
     assert_eq!((denied.0, denied.1, denied.2, denied.5), (0, 4, 1, 0));
     assert!(denied.3 > 0);
     // The longest wait decides: the hour's is longer than the minute's, never is the longest.
-    let denied: Six = ask(&mut con, "RL.CHECK k pro 4");
+    let denied: CheckReply = ask(&mut con, "RL.CHECK k pro 4");
     assert_eq!((denied.0, denied.5), (0, 1));
-    let denied: Six = ask(&mut con, "RL.CHECK k pro 5");
+    let denied: CheckReply = ask(&mut con, "RL.CHECK k pro 5");
     assert_eq!((denied.3, denied.5), (-1, 0));
     assert_eq!(server.digest("k"), digest, "a denial writes nothing");
     assert_eq!(
         ask_error(&mut con, "RL.SLIDE k 4 1m"),
         "WRONGTYPE the key holds a POLICY limit and the call is for SLIDE: use another key, or DEL this one"
     );
-    ok(&mut con, "SET text x");
+    ask_ok(&mut con, "SET text x");
     let wrong = "WRONGTYPE Operation against a key holding the wrong kind of value";
     assert_eq!(ask_error(&mut con, "RL.CHECK text pro"), wrong);
     let _: Reply = ask(&mut con, "RL.LEASE lease 5 1h me");
@@ -171,7 +165,7 @@ fn several_limits_are_one_key_and_all_must_allow(server: Server) {
             .contains("holds a LEASE limit and the call is for POLICY")
     );
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 2"), 2);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k pro 0").2, 3);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k pro 0").2, 3);
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 99"), 1);
     assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0, "nothing is left of it");
 }
@@ -179,15 +173,15 @@ fn several_limits_are_one_key_and_all_must_allow(server: Server) {
 #[rstest]
 fn a_refund_applies_to_limits_without_a_fixed_cost(server: Server) {
     let mut con = server.connect();
-    ok(
+    ask_ok(
         &mut con,
         "RL.POLICY SET llm SLIDE 3 1h COST 1 SLIDE 1000 1h",
     );
     for _ in 0..3 {
-        assert_eq!(ask::<Six>(&mut con, "RL.CHECK k llm 100").0, 1);
+        assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k llm 100").0, 1);
     }
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND k 250"), 250);
-    let denied: Six = ask(&mut con, "RL.CHECK k llm 1");
+    let denied: CheckReply = ask(&mut con, "RL.CHECK k llm 1");
     assert_eq!(
         (denied.0, denied.5),
         (0, 0),
@@ -200,17 +194,20 @@ fn a_refund_applies_to_limits_without_a_fixed_cost(server: Server) {
 fn usage_is_kept_when_a_policy_changes(server: Server) {
     let mut con = server.connect();
     let remaining =
-        |con: &mut Connection, key: &str| ask::<Six>(con, &format!("RL.CHECK {key} p 0")).2;
-    ok(&mut con, "RL.POLICY SET p SLIDE 10 1h");
+        |con: &mut Connection, key: &str| ask::<CheckReply>(con, &format!("RL.CHECK {key} p 0")).2;
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 10 1h");
     for key in ["a", "b"] {
-        assert_eq!(ask::<Six>(&mut con, &format!("RL.CHECK {key} p 4")).2, 6);
+        assert_eq!(
+            ask::<CheckReply>(&mut con, &format!("RL.CHECK {key} p 4")).2,
+            6
+        );
     }
-    ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
     assert_eq!(remaining(&mut con, "a"), 16, "at the next call");
     // From one limit to several and back.
-    ok(&mut con, "RL.POLICY SET p SLIDE 9 1d SLIDE 20 1h");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 9 1d SLIDE 20 1h");
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK a p 1").2,
+        ask::<CheckReply>(&mut con, "RL.CHECK a p 1").2,
         8,
         "the day begins"
     );
@@ -220,30 +217,30 @@ fn usage_is_kept_when_a_policy_changes(server: Server) {
         "rl-slide-",
         "a key changes when it is used"
     );
-    ok(&mut con, "RL.POLICY SET p SLIDE 20 1h SLIDE 9 1d");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 20 1h SLIDE 9 1d");
     assert_eq!(
-        ask::<Six>(&mut con, "RL.CHECK a p 1").2,
+        ask::<CheckReply>(&mut con, "RL.CHECK a p 1").2,
         7,
         "in another order"
     );
-    ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 13);
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 20 1h");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1").2, 13);
     assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-slide-");
     assert_eq!(ask::<Reply>(&mut con, "RL.SLIDE a 20 1h 0").2, 13);
     assert!(ask::<i64>(&mut con, "PTTL a") > 0);
     // A denial does not even convert.
-    ok(&mut con, "RL.POLICY SET p SLIDE 2 1h SLIDE 1 1d");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 2 1h SLIDE 1 1d");
     let digest = server.digest("a");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").0, 0);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1").0, 0);
     assert_eq!(server.digest("a"), digest);
     // Another algorithm: usage starts fresh.
-    ok(&mut con, "RL.POLICY SET p BUCKET 10 1 1h");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 9);
+    ask_ok(&mut con, "RL.POLICY SET p BUCKET 10 1 1h");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1").2, 9);
     assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-bucket");
-    ok(&mut con, "RL.POLICY SET p EXACT 10 1h EXACT 50 1d");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 3").2, 7);
-    ok(&mut con, "RL.POLICY SET p EXACT 50 1d");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 46);
+    ask_ok(&mut con, "RL.POLICY SET p EXACT 10 1h EXACT 50 1d");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 3").2, 7);
+    ask_ok(&mut con, "RL.POLICY SET p EXACT 50 1d");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1").2, 46);
     assert_eq!(ask::<String>(&mut con, "TYPE a"), "rl-exact-");
 }
 
@@ -261,10 +258,18 @@ fn a_full_refund_of_a_policy_with_a_log_deletes_the_key(server: Server) {
         "SLIDE 10 1h EXACT 10 1h",
         "EXACT 10 1h EXACT 10 1d BUCKET 10 1 1h",
     ] {
-        ok(&mut other, &format!("RL.POLICY SET p {limits}"));
-        assert_eq!(ask::<Six>(&mut other, "RL.CHECK a p 4").2, 6, "{limits}");
+        ask_ok(&mut other, &format!("RL.POLICY SET p {limits}"));
+        assert_eq!(
+            ask::<CheckReply>(&mut other, "RL.CHECK a p 4").2,
+            6,
+            "{limits}"
+        );
         expect("RL.REFUND a 3", 3);
-        assert_eq!(ask::<Six>(&mut other, "RL.CHECK a p 0").2, 9, "{limits}");
+        assert_eq!(
+            ask::<CheckReply>(&mut other, "RL.CHECK a p 0").2,
+            9,
+            "{limits}"
+        );
         expect("RL.REFUND a 9", 1);
         expect("EXISTS a", 0);
         expect("RL.REFUND a 1", 0);
@@ -272,12 +277,12 @@ fn a_full_refund_of_a_policy_with_a_log_deletes_the_key(server: Server) {
         assert_eq!(replica.run::<i64>("EXISTS", &["a"]), 0, "{limits}");
     }
     // A call that was counted stays counted, though its units are given back.
-    ok(&mut other, "RL.POLICY SET p EXACT 10 1h SLIDE 10 1h COST 1");
-    assert_eq!(ask::<Six>(&mut other, "RL.CHECK b p 4").2, 6);
+    ask_ok(&mut other, "RL.POLICY SET p EXACT 10 1h SLIDE 10 1h COST 1");
+    assert_eq!(ask::<CheckReply>(&mut other, "RL.CHECK b p 4").2, 6);
     expect("RL.REFUND b 9", 4);
     expect("EXISTS b", 1);
-    assert_eq!(ask::<Six>(&mut other, "RL.CHECK b p 0").2, 9);
-    assert_eq!(ask::<Six>(&mut other, "RL.CHECK b p 10").2, 0);
+    assert_eq!(ask::<CheckReply>(&mut other, "RL.CHECK b p 0").2, 9);
+    assert_eq!(ask::<CheckReply>(&mut other, "RL.CHECK b p 10").2, 0);
     server.wait_for(&replica);
     assert_eq!(replica.digest("b"), server.digest("b"));
 }
@@ -286,26 +291,26 @@ fn a_full_refund_of_a_policy_with_a_log_deletes_the_key(server: Server) {
 #[rstest]
 fn a_denial_after_a_change_uses_the_log_where_it_is(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET p EXACT 5 1h");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 5").2, 0);
+    ask_ok(&mut con, "RL.POLICY SET p EXACT 5 1h");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 5").2, 0);
     for limits in [
         "EXACT 5 1h SLIDE 9 1h",
         "BUCKET 9 1 1h EXACT 5 1h",
         "EXACT 3 1h EXACT 9 1d",
     ] {
-        ok(&mut con, &format!("RL.POLICY SET p {limits}"));
+        ask_ok(&mut con, &format!("RL.POLICY SET p {limits}"));
         let digest = server.digest("a");
-        let denied: Six = ask(&mut con, "RL.CHECK a p 1");
+        let denied: CheckReply = ask(&mut con, "RL.CHECK a p 1");
         assert_eq!(denied.0, 0, "{limits}");
-        assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1 PEEK").0, 0);
+        assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1 PEEK").0, 0);
         assert_eq!(server.digest("a"), digest, "{limits}");
     }
     // An allowed call converts; the log is all there.
-    ok(&mut con, "RL.POLICY SET p EXACT 7 1h SLIDE 9 1h");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").2, 1);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 4 FORCE").0, 1);
-    ok(&mut con, "RL.POLICY SET p EXACT 7 1h");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK a p 1").0, 0);
+    ask_ok(&mut con, "RL.POLICY SET p EXACT 7 1h SLIDE 9 1h");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1").2, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 4 FORCE").0, 1);
+    ask_ok(&mut con, "RL.POLICY SET p EXACT 7 1h");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK a p 1").0, 0);
     assert_eq!(ask::<i64>(&mut con, "RL.REFUND a 99"), 10);
 }
 
@@ -332,7 +337,7 @@ fn a_policy_decides_like_as_many_keys() {
                 }
             })
             .collect();
-        ok(&mut con, &format!("RL.POLICY SET p {}", limits.join(" ")));
+        ask_ok(&mut con, &format!("RL.POLICY SET p {}", limits.join(" ")));
         for _ in 0..40 {
             now_us += random.below(3) * 700_000;
             frozen.set(now_us);
@@ -349,7 +354,7 @@ fn a_policy_decides_like_as_many_keys() {
             });
             let multi = format!("RL.MULTI{}", each.collect::<String>());
             let (allowed, retry_ms, answers): MultiReply = ask(&mut con, &multi);
-            let six: Six = ask(&mut con, &format!("RL.CHECK {round} p {cost}{option}"));
+            let six: CheckReply = ask(&mut con, &format!("RL.CHECK {round} p {cost}{option}"));
             let what = format!("{limits:?} {cost}{option}");
             assert_eq!(six.0, allowed, "{what}");
             let decided = answers[six.5 as usize];
@@ -371,7 +376,7 @@ fn a_policy_decides_like_as_many_keys() {
 #[rstest]
 fn no_call_sees_half_of_a_change(server: Server) {
     let stop = AtomicBool::new(false);
-    ok(
+    ask_ok(
         &mut server.connect(),
         "RL.POLICY SET p FIXED 1000000 1h FIXED 1000001 1d",
     );
@@ -385,7 +390,7 @@ fn no_call_sees_half_of_a_change(server: Server) {
                     let deadline = Deadline::start();
                     while !stop.load(Relaxed) {
                         deadline.check("the changes end");
-                        let six: Six = ask(&mut con, &format!("RL.CHECK k{n} p"));
+                        let six: CheckReply = ask(&mut con, &format!("RL.CHECK k{n} p"));
                         let shown: Vec<Value> = ask(&mut con, "RL.POLICY GET p");
                         let Value::Array(limits) = &shown[3] else {
                             panic!("{shown:?}")
@@ -407,7 +412,7 @@ fn no_call_sees_half_of_a_change(server: Server) {
         for n in 0..3000 {
             let least = 1_000_000 + 2 * n;
             if n % 2 == 0 {
-                ok(
+                ask_ok(
                     &mut con,
                     &format!("RL.POLICY SET p FIXED {least} 1h FIXED {} 1d", least + 1),
                 );
@@ -433,13 +438,13 @@ fn no_call_sees_half_of_a_change(server: Server) {
 #[rstest]
 fn a_shadow_is_counted_and_never_enforced(server: Server) {
     let mut con = server.connect();
-    ok(
+    ask_ok(
         &mut con,
         "RL.POLICY SET dry SLIDE 3 1h FIXED 100 3650d SHADOW",
     );
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k dry 2").2, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k dry 2").2, 1);
     let digest = server.digest("k");
-    let passed: Six = ask(&mut con, "RL.CHECK k dry 2");
+    let passed: CheckReply = ask(&mut con, "RL.CHECK k dry 2");
     assert_eq!(
         (passed.0, passed.1, passed.2, passed.3, passed.5),
         (1, 3, 1, 0, 0)
@@ -449,7 +454,7 @@ fn a_shadow_is_counted_and_never_enforced(server: Server) {
         digest,
         "what would be denied consumes nothing"
     );
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k dry 1").2, 0);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k dry 1").2, 0);
     // The word before a spec does the same for one limit of a call.
     let call = r#"RL.MULTI a "SLIDE 2 1h 1" b "SHADOW SLIDE 1 1h 1" c "POLICY dry 1""#;
     let left = |(allowed, wait, each): MultiReply| {
@@ -480,7 +485,7 @@ fn a_shadow_is_counted_and_never_enforced(server: Server) {
 #[rstest]
 fn a_policy_is_one_limit_of_several(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 8 1d");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 8 1d");
     let (allowed, _, each): MultiReply = ask(
         &mut con,
         r#"RL.MULTI {u}a "POLICY p 3" {u}b "SLIDE 9 1h 1""#,
@@ -516,11 +521,11 @@ fn fill(server: &Server) {
         "RL.OVERRIDE SET k three SCALE 5 1 EX 1h NOTE vip",
         "RL.OVERRIDE SET k one BLOCK",
     ] {
-        ok(&mut con, line);
+        ask_ok(&mut con, line);
     }
     for (key, policy) in [("a", "one"), ("b", "two"), ("c", "three")] {
         for cost in 1..=3 {
-            let six: Six = ask(&mut con, &format!("RL.CHECK {key} {policy} {cost}"));
+            let six: CheckReply = ask(&mut con, &format!("RL.CHECK {key} {policy} {cost}"));
             assert_eq!(six.0, 1);
         }
     }
@@ -534,12 +539,12 @@ fn assert_filled(server: &Server, dump: &str) {
         ("b", "two", 57, 0),
         ("c", "three", 94, 0),
     ] {
-        let peek: Six = server.run("RL.CHECK", &[key, policy, "0"]);
+        let peek: CheckReply = server.run("RL.CHECK", &[key, policy, "0"]);
         assert_eq!((peek.2, peek.5), (remaining, index), "{key}");
     }
-    let blocked: Six = server.run("RL.CHECK", &["k", "one", "0"]);
+    let blocked: CheckReply = server.run("RL.CHECK", &["k", "one", "0"]);
     assert_eq!((blocked.0, blocked.3, blocked.5), (0, -1, -1));
-    let scaled: Six = server.run("RL.CHECK", &["k", "three", "0"]);
+    let scaled: CheckReply = server.run("RL.CHECK", &["k", "three", "0"]);
     assert_eq!(scaled.1, 500);
 }
 
@@ -594,7 +599,7 @@ fn a_restart_from_an_aof_restores_policies(#[case] preamble: &str) {
         assert_eq!(server.calls("bgrewriteaof"), 0, "no part of the data");
     }
     // A change after the rewrite comes after it.
-    ok(&mut server.connect(), "RL.POLICY SET later SLIDE 1 1");
+    ask_ok(&mut server.connect(), "RL.POLICY SET later SLIDE 1 1");
     server.shutdown("NOSAVE");
     server.start_again();
     assert_eq!(names(&server), ["later", "one", "three", "two"]);
@@ -624,12 +629,12 @@ fn replicas_have_the_policies_of_their_primary(#[case] config: &[&str]) {
     let primary = Server::start();
     let replica = Server::with(config);
     fill(&primary);
-    ok(&mut replica.connect(), "RL.POLICY SET own SLIDE 1 1");
+    ask_ok(&mut replica.connect(), "RL.POLICY SET own SLIDE 1 1");
     replica.follow(&primary);
     let dump: String = primary.run("RL.POLICY", &["DUMP"]);
     assert_filled_replica(&replica, &dump);
     // What changes later is sent.
-    ok(
+    ask_ok(
         &mut primary.connect(),
         "RL.POLICY SET later SLIDE 1 1 NOTE x",
     );
@@ -651,9 +656,9 @@ fn replicas_have_the_policies_of_their_primary(#[case] config: &[&str]) {
     // Promoted, it decides by what it has.
     replica.follow(&primary);
     let _: () = replica.run("REPLICAOF", &["NO", "ONE"]);
-    let six: Six = replica.run("RL.CHECK", &["c", "three"]);
+    let six: CheckReply = replica.run("RL.CHECK", &["c", "three"]);
     assert_eq!((six.0, six.2), (1, 93));
-    ok(&mut replica.connect(), "RL.POLICY SET x SLIDE 1 1");
+    ask_ok(&mut replica.connect(), "RL.POLICY SET x SLIDE 1 1");
 }
 
 fn assert_filled_replica(replica: &Server, dump: &str) {
@@ -702,7 +707,7 @@ fn a_rewrite_sends_policies_and_not_the_command_that_began_it() {
     eventually("a rewrite begins", || server.has_command(&["BGREWRITEAOF"]));
     rewritten();
     let before = replica.calls("rl.policy");
-    ok(&mut server.connect(), "RL.POLICY SET later SLIDE 1 1");
+    ask_ok(&mut server.connect(), "RL.POLICY SET later SLIDE 1 1");
     eventually("what was sent arrives", || {
         replica.calls("rl.policy") > before
     });
@@ -730,8 +735,9 @@ fn a_rewrite_sends_policies_and_not_the_command_that_began_it() {
 #[rstest]
 fn fixed_costs_and_the_costs_of_calls_are_not_confused(server: Server) {
     let mut con = server.connect();
-    let mut six = |line: &str| ask::<Six>(&mut con, line);
-    let set = |con: &mut Connection, limits: &str| ok(con, &format!("RL.POLICY SET llm {limits}"));
+    let mut six = |line: &str| ask::<CheckReply>(&mut con, line);
+    let set =
+        |con: &mut Connection, limits: &str| ask_ok(con, &format!("RL.POLICY SET llm {limits}"));
     let mut other = server.connect();
 
     // Tokens stay tokens when requests are counted as well, in whatever order.
@@ -758,16 +764,16 @@ fn fixed_costs_and_the_costs_of_calls_are_not_confused(server: Server) {
 #[rstest]
 fn two_policies_on_one_key_are_noticed(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET login FIXED 2 1h");
-    ok(&mut con, "RL.POLICY SET search SLIDE 100 1m");
+    ask_ok(&mut con, "RL.POLICY SET login FIXED 2 1h");
+    ask_ok(&mut con, "RL.POLICY SET search SLIDE 100 1m");
     for _ in 0..3 {
-        let _: Six = ask(&mut con, "RL.CHECK k login");
-        let _: Six = ask(&mut con, "RL.CHECK k search");
+        let _: CheckReply = ask(&mut con, "RL.CHECK k login");
+        let _: CheckReply = ask(&mut con, "RL.CHECK k search");
     }
     assert_eq!(server.info_number("rl", "rl_policy_state_resets"), 5);
     // What only asks changes nothing.
-    let _: Six = ask(&mut con, "RL.CHECK k login 1 PEEK");
-    let _: Six = ask(&mut con, "RL.CHECK k login 0");
+    let _: CheckReply = ask(&mut con, "RL.CHECK k login 1 PEEK");
+    let _: CheckReply = ask(&mut con, "RL.CHECK k login 0");
     let _: Reply = ask(&mut con, r#"RL.PEEK k "POLICY login 1""#);
     assert_eq!(server.info_number("rl", "rl_policy_state_resets"), 5);
 }
@@ -844,7 +850,7 @@ fn a_server_starts_with_the_policies_of_its_file() {
     config.extend(["include", include.to_str().unwrap()]);
     let mut server = Server::without_module(&config);
     assert_eq!(names(&server), ["free"]);
-    ok(&mut server.connect(), "RL.POLICY SET mine SLIDE 1 1");
+    ask_ok(&mut server.connect(), "RL.POLICY SET mine SLIDE 1 1");
     server.shutdown("NOSAVE");
     server.start_again();
     assert_eq!(
@@ -885,7 +891,7 @@ fn a_server_starts_with_the_policies_of_its_file() {
 #[rstest]
 fn nonsense_is_refused_and_changes_nothing(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET p SLIDE 5 1h");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 5 1h");
     let long = "x".repeat(129);
     let many = " SLIDE 1 1".repeat(17);
     let note = "n".repeat(1025);
@@ -975,30 +981,30 @@ fn a_server_keeps_ten_thousand_policies_at_most(server: Server) {
     assert_eq!(load(&mut con, &json), Ok(10_000));
     let error = ask_error(&mut con, "RL.POLICY SET more SLIDE 1 1");
     assert_eq!(error, "ERR a server keeps at most 10000 policies");
-    ok(&mut con, "RL.POLICY SET p7 SLIDE 9 1h");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k p7").2, 8);
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK k2 p9999").2, 9998);
+    ask_ok(&mut con, "RL.POLICY SET p7 SLIDE 9 1h");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k p7").2, 8);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK k2 p9999").2, 9998);
 }
 
 #[rstest]
 fn a_server_with_full_memory_keeps_checking_and_refuses_new_policies(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 9 1d");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK old p").0, 1);
-    ok(&mut con, "CONFIG SET maxmemory 1");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 5 1h SLIDE 9 1d");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK old p").0, 1);
+    ask_ok(&mut con, "CONFIG SET maxmemory 1");
     assert!(ask_error(&mut con, "RL.POLICY SET q SLIDE 5 1h").starts_with("OOM"));
     assert!(load(&mut con, r#"{"policies":{}}"#).is_err());
-    ok(&mut con, "RL.OVERRIDE SET blocked p BLOCK");
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK blocked p").0, 0);
+    ask_ok(&mut con, "RL.OVERRIDE SET blocked p BLOCK");
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK blocked p").0, 0);
     assert!(ask_error(&mut con, "RL.CHECK new p").starts_with("OOM"));
-    assert_eq!(ask::<Six>(&mut con, "RL.CHECK old p").0, 1);
+    assert_eq!(ask::<CheckReply>(&mut con, "RL.CHECK old p").0, 1);
     assert_eq!(ask::<i64>(&mut con, "RL.POLICY DEL p"), 1);
 }
 
 #[rstest]
 fn a_key_of_three_limits_takes_less_than_half_of_three_keys(server: Server) {
     let mut con = server.connect();
-    ok(
+    ask_ok(
         &mut con,
         "RL.POLICY SET p SLIDE 100 1m SLIDE 1000 1h BUCKET 10000 10000 1d",
     );
@@ -1019,11 +1025,11 @@ fn a_key_of_three_limits_takes_less_than_half_of_three_keys(server: Server) {
         }
     };
     fill("RL.CHECK warm p");
-    ok(&mut con, "FLUSHALL SYNC");
+    ask_ok(&mut con, "FLUSHALL SYNC");
     let before = used(&server);
     fill("RL.CHECK p p");
     let one = used(&server) - before;
-    ok(&mut con, "FLUSHALL SYNC");
+    ask_ok(&mut con, "FLUSHALL SYNC");
     let before = used(&server);
     fill("RL.SLIDE a 100 1m");
     fill("RL.SLIDE b 1000 1h");
@@ -1050,8 +1056,8 @@ fn map(fields: &[Value]) -> std::collections::HashMap<String, String> {
 #[rstest]
 fn policies_have_statistics(server: Server) {
     let mut con = server.connect();
-    ok(&mut con, "RL.POLICY SET p SLIDE 2 1h COST 1 SLIDE 100 1h");
-    ok(&mut con, "RL.POLICY SET dry SLIDE 1 1h SHADOW");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 2 1h COST 1 SLIDE 100 1h");
+    ask_ok(&mut con, "RL.POLICY SET dry SLIDE 1 1h SHADOW");
     for line in [
         "RL.CHECK k p 10",
         "RL.CHECK k p 10",
@@ -1062,12 +1068,12 @@ fn policies_have_statistics(server: Server) {
         "RL.CHECK d dry",
         "RL.CHECK d dry",
     ] {
-        let _: Six = ask(&mut con, line);
+        let _: CheckReply = ask(&mut con, line);
     }
-    ok(&mut con, "RL.OVERRIDE SET b p BLOCK");
-    let _: Six = ask(&mut con, "RL.CHECK b p 7");
-    ok(&mut con, "RL.OVERRIDE SET a p ALLOW");
-    let _: Six = ask(&mut con, "RL.CHECK a p 7");
+    ask_ok(&mut con, "RL.OVERRIDE SET b p BLOCK");
+    let _: CheckReply = ask(&mut con, "RL.CHECK b p 7");
+    ask_ok(&mut con, "RL.OVERRIDE SET a p ALLOW");
+    let _: CheckReply = ask(&mut con, "RL.CHECK a p 7");
     let stats = |con: &mut Connection, line: &str| map(&ask::<Vec<Value>>(con, line));
     let counted = |con: &mut Connection, line: &str| {
         let stats = stats(con, line);
@@ -1082,7 +1088,7 @@ fn policies_have_statistics(server: Server) {
         "ERR no such policy 'none'"
     );
     // Usage goes on when the policy changes, and so do its counts.
-    ok(&mut con, "RL.POLICY SET p SLIDE 3 1h");
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 3 1h");
     assert_eq!(counted(&mut con, "RL.STATS p"), [3, 2, 0, 1]);
     let audit: Vec<Vec<Value>> = ask(&mut con, "RL.AUDIT GET");
     let told: Vec<_> = audit.iter().map(|entry| map(entry)).collect();
@@ -1152,7 +1158,7 @@ fn start_from(folder: &std::path::Path) -> (bool, String) {
 #[rstest]
 fn corrupt_policies_in_an_rdb_are_refused_or_harmless() {
     let server = Server::with(&["rdbchecksum", "no", "rdbcompression", "no"]);
-    ok(
+    ask_ok(
         &mut server.connect(),
         "RL.POLICY SET free SLIDE 5 1h NOTE x",
     );

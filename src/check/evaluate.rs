@@ -9,6 +9,7 @@ use super::state_source::StateSource;
 use super::{INLINE_REQUESTS, Request};
 use crate::commit::{self, Change};
 use crate::error::CommandError;
+use crate::replication;
 use crate::server::{Context, Key};
 use crate::stats::{self, Denial, Observation};
 
@@ -44,7 +45,7 @@ pub(crate) fn check_one(
             commit::check_memory(ctx, key.state().is_none())?;
             let change = source.commit(ctx, &mut key, request, update, evaluation.expiry)?;
             if change == Change::Unreplicated {
-                commit::mark_dirty(ctx);
+                replication::mark_dirty(ctx);
             }
         }
         drop(key);
@@ -84,7 +85,7 @@ pub(crate) fn check_all(
             unreplicated |= one.commit(ctx)? == Change::Unreplicated;
         }
         if unreplicated {
-            commit::mark_dirty(ctx);
+            replication::mark_dirty(ctx);
         }
         for one in &evaluated {
             // A limit that allows what another one denies has not decided anything.

@@ -81,7 +81,7 @@ impl<'a> Request<'a> {
     /// opened.
     #[inline(always)]
     pub(super) fn decision_of_override(&self) -> Option<Decision> {
-        self.effective_policy()?.decision()
+        self.effective_policy()?.decision_of_override()
     }
 
     /// What the call charges to the limit that decided.

@@ -42,10 +42,7 @@ impl Command for LoadCommand {
         if is_expired(ctx, expire_at_ms) {
             commit::delete(ctx, &mut key, name);
         } else {
-            // What a primary has done, its replicas do even if their memory is full. (The flag deny-oom would refuse it.)
-            if !ctx.is_replica_or_loading() {
-                commit::check_memory(ctx, key.is_empty())?;
-            }
+            commit::check_memory_unless_replicated(ctx, key.is_missing())?;
             commit::commit_loaded(ctx, &mut key, name, loaded, expire_at_ms)?;
         }
         ctx.reply_ok();

@@ -7,6 +7,7 @@ use rl_core::policy::{self, MAX_JSON_LEN, Policy};
 use crate::commit;
 use crate::error::{CommandError, JSON_TOO_LONG};
 use crate::policy::registry;
+use crate::replication;
 use crate::server::{Args, Argument, CommandFlags, Container, Context, Docs, Keys, Subcommand};
 
 pub(crate) struct PolicyCommand;
@@ -109,20 +110,12 @@ impl Container for PolicyCommand {
     ];
 }
 
-/// The flag deny-oom would make a replica refuse what its primary has accepted.
-fn check_memory(ctx: &Context) -> Result<(), CommandError> {
-    if ctx.is_replica_or_loading() {
-        return Ok(());
-    }
-    commit::check_memory(ctx, true)
-}
-
 fn set(ctx: &Context, args: Args) -> Result<(), CommandError> {
     let name = policy::check_name(args.get(2).as_bytes())?;
     let policy = Policy::parse(&mut args.from(3))?;
-    check_memory(ctx)?;
+    commit::check_memory_unless_replicated(ctx, true)?;
     registry::insert(ctx, name, policy)?;
-    commit::replicate_command(ctx);
+    replication::send_command(ctx);
     ctx.reply_ok();
     Ok(())
 }
@@ -132,7 +125,7 @@ fn get(ctx: &Context, args: Args) -> Result<(), CommandError> {
         ctx.reply_null();
         return Ok(());
     };
-    let policy = &named.policy;
+    let policy = &named.definition;
     ctx.reply_map(4);
     ctx.reply_text(b"name");
     ctx.reply_text(named.name.as_bytes());
@@ -152,7 +145,7 @@ fn get(ctx: &Context, args: Args) -> Result<(), CommandError> {
 fn del(ctx: &Context, args: Args) -> Result<(), CommandError> {
     let removed = registry::remove(ctx, args.get(2).as_bytes())?;
     if removed {
-        commit::replicate_command(ctx);
+        replication::send_command(ctx);
     }
     ctx.reply_integer(i64::from(removed));
     Ok(())
@@ -179,10 +172,10 @@ fn load(ctx: &Context, args: Args) -> Result<(), CommandError> {
     if json.len() > MAX_JSON_LEN && ctx.is_from_client() {
         return Err(JSON_TOO_LONG);
     }
-    check_memory(ctx)?;
+    commit::check_memory_unless_replicated(ctx, true)?;
     let count =
         registry::load(ctx, json).map_err(|why| CommandError::Formatted(format!("ERR {why}")))?;
-    commit::replicate_command(ctx);
+    replication::send_command(ctx);
     ctx.reply_integer(count as i64);
     Ok(())
 }

@@ -55,13 +55,13 @@ impl EffectivePolicy {
     /// Looks for the key's override, and applies it.
     #[cold]
     fn apply_override(&mut self, ctx: &Context, key: ServerStr, now_us: u64) {
-        let Some(override_key) = override_key(key.as_bytes()) else {
+        let Some(name) = override_key(key.as_bytes()) else {
             return;
         };
-        let override_key = ServerString::new(ctx, &override_key);
-        let key = Key::open_quietly(ctx, override_key.borrow());
+        let name = ServerString::new(ctx, &name);
+        let stored_in = Key::open_quietly(ctx, name.borrow());
         // A key of that name may be something else, which overrides nothing.
-        let Ok(Some(stored)) = key.overrides() else {
+        let Ok(Some(stored)) = stored_in.overrides() else {
             return;
         };
         self.has_overrides = true;
@@ -81,9 +81,11 @@ impl EffectivePolicy {
         };
         self.effect = match &entry.action {
             OverrideAction::Limits(rules) => OverrideEffect::Limits(rules.clone()),
-            OverrideAction::Scale(by) => OverrideEffect::Limits(policy.policy.rules().scaled(*by)),
+            OverrideAction::Scale(by) => {
+                OverrideEffect::Limits(policy.definition.rules().scaled(*by))
+            }
             OverrideAction::Allow => {
-                let first = policy.policy.rules().as_slice().first();
+                let first = policy.definition.rules().as_slice().first();
                 decision(true, first.map_or(0, |rule| rule.limit.limit_value()), 0)
             }
             OverrideAction::Block => {
@@ -116,21 +118,21 @@ impl EffectivePolicy {
 
     #[inline(always)]
     pub(crate) fn is_shadow(&self) -> bool {
-        self.policy.policy.shadow
+        self.policy.definition.shadow
     }
 
     #[inline(always)]
     fn rules(&self) -> &Rules {
         match &self.effect {
             OverrideEffect::Limits(rules) => rules,
-            _ => self.policy.policy.rules(),
+            _ => self.policy.definition.rules(),
         }
     }
 
     /// All limits that apply as one, and what the call charges to it.
     #[inline(always)]
     pub(crate) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
-        self.rules().limit(self.cost)
+        Ok((self.rules().limit()?, self.cost))
     }
 
     /// The rule that decided; `None` if an override decided.
@@ -158,7 +160,7 @@ impl EffectivePolicy {
 
     /// The decision of an override that blocks or allows the key without evaluating any limit.
     #[inline]
-    pub(crate) fn decision(&self) -> Option<Decision> {
+    pub(crate) fn decision_of_override(&self) -> Option<Decision> {
         match self.effect {
             OverrideEffect::Decision(decision) => Some(decision),
             _ => None,

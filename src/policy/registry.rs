@@ -18,7 +18,7 @@ use crate::server::{Context, MainThread};
 
 pub(crate) struct NamedPolicy {
     pub(crate) name: Box<str>,
-    pub(crate) policy: Policy,
+    pub(crate) definition: Policy,
     /// Kept when the policy changes.
     pub(crate) counters: Rc<Counters>,
 }
@@ -103,14 +103,14 @@ pub(crate) fn insert(ctx: &Context, name: &str, policy: Policy) -> Result<(), Er
 }
 
 impl NamedPolicy {
-    fn new(name: Box<str>, policy: Policy, previous: Option<&Rc<Self>>, now_us: u64) -> Self {
+    fn new(name: Box<str>, definition: Policy, previous: Option<&Rc<Self>>, now_us: u64) -> Self {
         let counters = match previous {
             Some(previous) => previous.counters.clone(),
             None => Rc::new(Counters::new(now_us)),
         };
         Self {
             name,
-            policy,
+            definition,
             counters,
         }
     }
@@ -139,7 +139,7 @@ pub(crate) fn list(ctx: &Context, prefix: &[u8]) -> Vec<Rc<NamedPolicy>> {
 
 pub(crate) fn dump(ctx: &Context) -> String {
     let all = list(ctx, b"");
-    policy::to_json(all.iter().map(|named| (&*named.name, &named.policy)))
+    policy::to_json(all.iter().map(|named| (&*named.name, &named.definition)))
 }
 
 /// Replaces all policies or, if there is an error, none. Returns how many there are now.

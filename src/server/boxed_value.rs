@@ -13,7 +13,7 @@ pub(super) struct Boxed<C> {
     content: *mut C,
 }
 
-pub(super) type BoxedState = Boxed<State>;
+pub(super) type BoxedValue = Boxed<State>;
 
 /// What a box may contain.
 pub(super) trait Content: Clone {

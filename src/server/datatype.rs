@@ -14,7 +14,7 @@ use super::boxed_value::Boxed;
 use super::context::{LOAD_COMMAND, LOAD_FORMAT};
 use super::defrag::Mover;
 use super::io::{Digest, Io, log_refusal};
-use super::packed_state::PackedState;
+use super::packed_value::PackedValue;
 use super::{Context, Handlers, api, catch_panic, policy_snapshot, string};
 
 struct DataType {
@@ -92,7 +92,7 @@ fn state_methods<H: Handlers, const INDEX: usize>() -> RedisModuleTypeMethods {
     if Algorithm::ALL[INDEX].is_boxed() {
         methods::<Boxed<State>, H, INDEX>()
     } else {
-        methods::<PackedState, H, INDEX>()
+        methods::<PackedValue, H, INDEX>()
     }
 }
 

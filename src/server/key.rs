@@ -10,9 +10,9 @@ use redis_module::raw::{self, *};
 use rl_core::policy::Overrides;
 use rl_core::{Algorithm, Blob, Error, Packed, State, Update};
 
-use super::boxed_value::{Boxed, BoxedState};
+use super::boxed_value::{Boxed, BoxedValue};
 use super::datatype::{Value, algorithm_of, overrides_type, state_type};
-use super::packed_state::PackedState;
+use super::packed_value::PackedValue;
 use super::{CommandError, Context, ServerStr, api};
 
 /// An open key. It is closed when dropped.
@@ -26,8 +26,8 @@ pub(crate) struct Key {
 enum Contents {
     Nothing,
     /// The stored form, so that storing need not look it up again, and the state itself.
-    Packed(PackedState, UnpackedState),
-    Boxed(BoxedState),
+    Packed(PackedValue, UnpackedState),
+    Boxed(BoxedValue),
 }
 
 /// A state read from a packed one. Few of those own memory; for all others there is nothing to drop, which saves
@@ -109,7 +109,7 @@ impl Key {
         if data_type == state_type(algorithm) && !data_type.is_null() {
             return Ok(self.read_state(algorithm)?);
         }
-        if self.is_empty() {
+        if self.is_missing() {
             return Ok(());
         }
         Err(match algorithm_of(data_type) {
@@ -123,7 +123,7 @@ impl Key {
 
     /// Reads the key, whatever the algorithm; it may be missing.
     pub(crate) fn read_any(&mut self) -> Result<(), CommandError> {
-        if self.raw.is_null() || self.is_empty() {
+        if self.raw.is_null() || self.is_missing() {
             return Ok(());
         }
         let algorithm = algorithm_of(self.data_type()).ok_or(CommandError::WrongType)?;
@@ -142,9 +142,9 @@ impl Key {
         unsafe {
             let value = api!(RedisModule_ModuleTypeGetValue)(self.raw);
             self.contents = if algorithm.is_boxed() {
-                Contents::Boxed(BoxedState::from_raw(value))
+                Contents::Boxed(BoxedValue::from_raw(value))
             } else {
-                let packed = PackedState::from_raw(value);
+                let packed = PackedValue::from_raw(value);
                 let state = packed.state_of(algorithm)?;
                 Contents::Packed(packed, UnpackedState::new(state))
             };
@@ -170,7 +170,7 @@ impl Key {
         set == REDISMODULE_OK as c_int
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_missing(&self) -> bool {
         // SAFETY: the key is open.
         unsafe { api!(RedisModule_KeyType)(self.raw) == REDISMODULE_KEYTYPE_EMPTY as c_int }
     }
@@ -197,14 +197,14 @@ impl Key {
     #[inline(always)]
     fn replace(&mut self, state: State, encode: bool) -> Result<Option<Blob>, Error> {
         let algorithm = state.algorithm();
-        let words = state.packed();
-        let blob = encode.then(|| match &words {
-            Some(words) => words.blob(),
+        let packed = state.packed();
+        let blob = encode.then(|| match &packed {
+            Some(packed) => packed.blob(),
             None => state.blob(),
         });
-        if let (Contents::Packed(packed, before), Some(words)) = (&mut self.contents, &words)
+        if let (Contents::Packed(stored, before), Some(packed)) = (&mut self.contents, &packed)
             && before.algorithm() == algorithm
-            && packed.overwrite(words)
+            && stored.overwrite(packed)
         {
             *before = UnpackedState::new(state);
             return Ok(blob);
@@ -215,22 +215,22 @@ impl Key {
             *boxed.get_mut() = state;
             return Ok(blob);
         }
-        self.replace_value(state, words)?;
+        self.replace_value(state, packed)?;
         Ok(blob)
     }
 
     /// Stores a state as a new value. Out of line, so that the usual case, an update in place, can be inlined into
     /// each command.
     #[inline(never)]
-    fn replace_value(&mut self, state: State, words: Option<Packed>) -> Result<(), Error> {
+    fn replace_value(&mut self, state: State, packed: Option<Packed>) -> Result<(), Error> {
         let algorithm = state.algorithm();
         let resized = matches!(
             &self.contents,
             Contents::Packed(_, before) if before.algorithm() == algorithm
         );
-        let new = match &words {
-            Some(words) => Contents::Packed(PackedState::new(words), UnpackedState::new(state)),
-            None => Contents::Boxed(BoxedState::new(state)),
+        let new = match &packed {
+            Some(packed) => Contents::Packed(PackedValue::new(packed), UnpackedState::new(state)),
+            None => Contents::Boxed(BoxedValue::new(state)),
         };
         let mut old = ptr::null_mut();
         self.contents = Contents::Nothing;
@@ -249,7 +249,7 @@ impl Key {
                 return Err(Error::Internal);
             }
             if !old.is_null() {
-                PackedState::from_raw(old).free();
+                PackedValue::from_raw(old).free();
             }
         }
         self.contents = new;
@@ -258,7 +258,7 @@ impl Key {
 
     /// The overrides that the key holds; it may be missing.
     pub(crate) fn overrides(&self) -> Result<Option<&Overrides>, CommandError> {
-        if self.raw.is_null() || self.is_empty() {
+        if self.raw.is_null() || self.is_missing() {
             return Ok(None);
         }
         if self.data_type() != overrides_type() {
@@ -312,7 +312,7 @@ impl Key {
 
     /// Deletes the key; `false` if there was none.
     pub(crate) fn delete(&mut self) -> bool {
-        let existed = !self.is_empty();
+        let existed = !self.is_missing();
         self.contents = Contents::Nothing;
         // SAFETY: the key is open to write.
         unsafe { api!(RedisModule_DeleteKey)(self.raw) };

@@ -22,9 +22,9 @@ mod io;
 mod key;
 mod main_thread;
 mod overrides_value;
-mod packed_state;
+mod packed_value;
 mod policy_snapshot;
-mod server_state;
+mod server_info;
 mod string;
 
 pub(crate) use command::{

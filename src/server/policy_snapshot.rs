@@ -119,7 +119,7 @@ pub(super) fn add_marker<H: Handlers>(ctx: &Context) {
     for number in 1..=u32::MAX {
         let name = ServerString::new(ctx, &marker_name(number));
         let key = Key::open_to_write(ctx, name.borrow());
-        if key.is_empty() {
+        if key.is_missing() {
             // SAFETY: the type is of this module, and the value lives forever.
             let added = unsafe { key.set(policy_marker_type(), value()) };
             MARKER.store(if added { number } else { 0 }, Relaxed);

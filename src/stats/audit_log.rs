@@ -57,20 +57,14 @@ impl AuditLog {
     }
 
     #[inline(always)]
-    pub(super) fn record(
-        &mut self,
-        observation: &Observation,
-        key: &[u8],
-        denial: &Denial,
-        client: u64,
-    ) {
+    pub(super) fn record(&mut self, observation: &Observation, denial: &Denial, client: u64) {
         let id = self.next_id;
         self.next_id += 1;
         if self.entries.len() < self.max_len {
             self.entries.push(AuditEntry::default());
         }
         if let Some(entry) = self.entries.get_mut(self.next) {
-            entry.fill(observation, key, denial, id, client);
+            entry.fill(observation, denial, id, client);
             self.next += 1;
             if self.next == self.max_len {
                 self.next = 0;
@@ -121,13 +115,13 @@ impl AuditEntry {
     pub(super) fn fill(
         &mut self,
         observation: &Observation,
-        key: &[u8],
         denial: &Denial,
         id: u64,
         client: u64,
     ) {
         self.id = id;
         self.time_us = observation.now_us;
+        let key = observation.key.as_bytes();
         self.key.clear();
         self.key
             .extend_from_slice(&key[..key.len().min(MAX_KEY_LEN)]);

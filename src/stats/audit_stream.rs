@@ -22,9 +22,8 @@ pub(super) fn add(ctx: &Context, observation: &Observation, denial: &Denial) {
             return false;
         }
         let mut entry = AuditEntry::default();
-        let key = observation.key.as_bytes();
         let id = stats.audit_log.last_id();
-        entry.fill(observation, key, denial, id, ctx.client_id());
+        entry.fill(observation, denial, id, ctx.client_id());
         stats.pending.push(entry);
         stats.pending.len() == 1
     });

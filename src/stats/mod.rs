@@ -228,7 +228,7 @@ fn record_denial(ctx: &Context, outcome: Outcome, observation: Observation, deni
             return false;
         }
         let client = ctx.client_id();
-        stats.audit_log.record(&observation, key, &denial, client);
+        stats.audit_log.record(&observation, &denial, client);
         !stats.config.audit_stream.is_empty()
     });
     if streamed == Some(true) {

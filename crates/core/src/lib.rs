@@ -42,7 +42,7 @@ pub use algorithm::{
     Algorithm, BucketLimit, BucketState, CarriedUsage, Descriptor, ExactLimit, ExactState,
     ExactUpdate, FixedLimit, FixedState, LeakLimit, LeakState, LeaseLimit, LeaseState, LeaseUpdate,
     Limit, MAX_EXACT_LIMIT, MAX_HOLDER_LEN, MAX_HOLDERS, MAX_PRECISION, MAX_RULES, Parameter,
-    ParameterKind, PolicyLimit, PolicyState, PolicyUpdate, Refund, Rule, RuleState, RuleUpdate,
+    ParameterKind, PolicyLimits, PolicyState, PolicyUpdate, Refund, Rule, RuleState, RuleUpdate,
     SlideLimit, SlideState, State, SubWindows, TwoWindows, Update, check_holder,
 };
 pub use decision::{Decision, Evaluation, Expiry, Mode, NEVER, OVERRIDE_INDEX};

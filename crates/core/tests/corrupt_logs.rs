@@ -344,7 +344,7 @@ fn rules(text: &str) -> Rules {
 /// The state after one call of a cost under some limits.
 fn policed(text: &str, cost: u64) -> State {
     let rules = rules(text);
-    let (limit, cost) = rules.limit(cost).unwrap();
+    let limit = rules.limit().unwrap();
     let outcome = limit.evaluate(None, NOW, cost, Mode::Force).unwrap();
     outcome.update.unwrap().into_initial().unwrap()
 }

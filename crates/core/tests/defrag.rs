@@ -53,7 +53,7 @@ impl Relocate for Mover {
 /// A key after `calls` calls.
 fn key(limits: &str, calls: u64) -> State {
     let rules = Rules::parse(&mut limits.split(' ').map(str::as_bytes)).unwrap();
-    let (limit, cost) = rules.limit(1).unwrap();
+    let (limit, cost) = (rules.limit().unwrap(), 1);
     let mut state: Option<State> = None;
     for call in 0..calls {
         let outcome = limit.evaluate(state.as_ref(), NOW + call * 1000, cost, Mode::Check);

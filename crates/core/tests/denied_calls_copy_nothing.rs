@@ -47,7 +47,7 @@ const ENTRIES: u64 = 300_000;
 /// A key that has used a limit of 300 000 to the last unit.
 fn full(text: &str) -> State {
     let rules = rules(text);
-    let (limit, cost) = rules.limit(1).unwrap();
+    let (limit, cost) = (rules.limit().unwrap(), 1);
     let mut state: Option<State> = None;
     for call in 0..ENTRIES {
         let outcome = limit.evaluate(state.as_ref(), NOW + call, cost, Mode::Check);
@@ -76,11 +76,11 @@ fn a_denied_call_copies_no_log_after_a_policy_change() {
         (&several, "SLIDE 9 1h EXACT 9 1h"),
     ] {
         let rules = rules(text);
-        let (limit, cost) = rules.limit(1).unwrap();
+        let (limit, cost) = (rules.limit().unwrap(), 1);
         assert!(!limit.fits(state), "{text}");
         let bytes = allocated_by(|| {
-            let adopted = limit.carry_over(state).unwrap().unwrap();
-            let outcome = adopted.evaluate(&limit, NOW + ENTRIES, cost, Mode::Check);
+            let carried_over = limit.carry_over(state).unwrap().unwrap();
+            let outcome = carried_over.evaluate(&limit, NOW + ENTRIES, cost, Mode::Check);
             let outcome = outcome.unwrap();
             assert!(!outcome.decision.allowed, "{text}");
             assert_eq!(outcome.update, None, "{text}");
@@ -94,11 +94,11 @@ fn a_denied_call_copies_no_log_after_a_policy_change() {
 fn a_denial_that_is_written_is_a_step() {
     let several = full("EXACT 300000 1h BUCKET 300000 300000 1h");
     let rules = rules("EXACT 400000 1h BUCKET 300000 300000 2h");
-    let (limit, cost) = rules.limit(100).unwrap();
+    let (limit, cost) = (rules.limit().unwrap(), 100);
     assert!(!limit.fits(&several));
     let bytes = allocated_by(|| {
-        let adopted = limit.carry_over(&several).unwrap().unwrap();
-        let outcome = adopted.evaluate(&limit, NOW + ENTRIES, cost, Mode::Check);
+        let carried_over = limit.carry_over(&several).unwrap().unwrap();
+        let outcome = carried_over.evaluate(&limit, NOW + ENTRIES, cost, Mode::Check);
         let outcome = outcome.unwrap();
         assert!(!outcome.decision.allowed);
         assert!(outcome.update.is_some());
@@ -110,12 +110,12 @@ fn a_denial_that_is_written_is_a_step() {
 fn an_allowed_call_goes_on_with_the_whole_log() {
     let one = full("EXACT 300000 1h");
     let rules = rules("EXACT 300005 1h SLIDE 9 1h");
-    let (limit, cost) = rules.limit(5).unwrap();
-    let adopted = limit.carry_over(&one).unwrap().unwrap();
-    let outcome = adopted.evaluate(&limit, NOW + ENTRIES, cost, Mode::Check);
+    let (limit, cost) = (rules.limit().unwrap(), 5);
+    let carried_over = limit.carry_over(&one).unwrap().unwrap();
+    let outcome = carried_over.evaluate(&limit, NOW + ENTRIES, cost, Mode::Check);
     let outcome = outcome.unwrap();
     assert!(outcome.decision.allowed);
-    let mut state = adopted.into_state().unwrap();
+    let mut state = carried_over.into_state().unwrap();
     state.apply(outcome.update.unwrap());
     assert!(limit.fits(&state));
     let denied = limit.evaluate(Some(&state), NOW + ENTRIES, 1, Mode::Check);

@@ -27,7 +27,7 @@ fn only_states_that_own_memory_are_dropped() {
         limit: slide(9, 1000),
         cost: None,
     }];
-    let group = Limit::Policy(rl_core::PolicyLimit::new(&group).unwrap());
+    let group = Limit::Policy(rl_core::PolicyLimits::new(&group).unwrap());
     for (limit, owns) in [
         (slide(9, 1000), false),
         (parts(9, 1000, 2), true),

@@ -44,7 +44,7 @@ fn the_limit_or_the_capacity_is_what_a_report_shows() {
     }
     let several = b"SLIDE 1 1 SLIDE 2 2";
     let rules = rl_core::policy::Rules::parse(&mut several.split(|&byte| byte == b' ')).unwrap();
-    assert_eq!(rules.limit(1).unwrap().0.limit_value(), 0);
+    assert_eq!(rules.limit().unwrap().limit_value(), 0);
 }
 
 #[test]

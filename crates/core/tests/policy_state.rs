@@ -93,8 +93,8 @@ struct Policed(Option<State>);
 
 impl Policed {
     fn call(&mut self, rules: &Rules, now_us: u64, cost: u64, mode: Mode) -> Decision {
-        let (limit, cost) = rules.limit(cost).unwrap();
-        let adopted = match &self.0 {
+        let limit = rules.limit().unwrap();
+        let carried_over = match &self.0 {
             Some(state) if !limit.fits(state) => limit.carry_over(state).unwrap(),
             Some(state) => {
                 let outcome = limit.evaluate(Some(state), now_us, cost, mode).unwrap();
@@ -105,11 +105,11 @@ impl Policed {
             }
             None => None,
         };
-        let outcome = match &adopted {
-            Some(adopted) => adopted.evaluate(&limit, now_us, cost, mode).unwrap(),
+        let outcome = match &carried_over {
+            Some(carried_over) => carried_over.evaluate(&limit, now_us, cost, mode).unwrap(),
             None => limit.evaluate(None, now_us, cost, mode).unwrap(),
         };
-        let mut state = adopted.and_then(CarriedUsage::into_state);
+        let mut state = carried_over.and_then(CarriedUsage::into_state);
         if let Some(next) = outcome.update {
             advance(&mut state, next);
             assert_eq!(
@@ -145,7 +145,7 @@ proptest! {
         rules in some_rules(),
         calls in prop::collection::vec(a_call(), 1..60),
     ) {
-        let (limit, _) = rules.limit(1).unwrap();
+        let limit = rules.limit().unwrap();
         let mut separate = Separate(vec![None; rules.as_slice().len()]);
         let mut state: Option<State> = None;
         let mut replica: Option<State> = None;
@@ -223,11 +223,11 @@ proptest! {
             now_us = now_us.saturating_add_signed(step);
             key.call(&before, now_us, cost, if force { Mode::Force } else { Mode::Check });
         }
-        let (limit, cost) = after.limit(cost).unwrap();
+        let limit = after.limit().unwrap();
         if let Some(state) = key.0.as_ref().filter(|state| !limit.fits(state)) {
-            let Some(adopted) = limit.carry_over(state).unwrap() else { return Ok(()) };
+            let Some(carried_over) = limit.carry_over(state).unwrap() else { return Ok(()) };
             for mode in [Mode::Check, Mode::Force] {
-                let by_reference = adopted.evaluate(&limit, now_us + at, cost, mode);
+                let by_reference = carried_over.evaluate(&limit, now_us + at, cost, mode);
                 let copy = limit.carry_over(state).unwrap().unwrap().into_state();
                 let by_copy = limit.evaluate(copy.as_ref(), now_us + at, cost, mode);
                 prop_assert_eq!(by_reference, by_copy);
@@ -271,7 +271,7 @@ proptest! {
         at in any::<prop::sample::Index>(),
         bit in 0_u8..8,
     ) {
-        let (limit, _) = rules.limit(1).unwrap();
+        let limit = rules.limit().unwrap();
         let mut state: Option<State> = None;
         let mut blobs = Vec::new();
         for cost in costs {
@@ -293,8 +293,8 @@ proptest! {
                     let _ = other.expire_at_ms();
                     if limit.fits(other) {
                         let _ = limit.evaluate(Some(other), NOON_US, 1, Mode::Check);
-                    } else if let Ok(Some(adopted)) = limit.carry_over(other) {
-                        let _ = adopted.evaluate(&limit, NOON_US, 1, Mode::Check);
+                    } else if let Ok(Some(carried_over)) = limit.carry_over(other) {
+                        let _ = carried_over.evaluate(&limit, NOON_US, 1, Mode::Check);
                     }
                 }
             }
@@ -305,7 +305,7 @@ proptest! {
 /// The state after one call of a cost under some limits.
 fn used(text: &str, cost: u64) -> State {
     let rules = rules(text);
-    let (limit, cost) = rules.limit(cost).unwrap();
+    let limit = rules.limit().unwrap();
     let outcome = limit.evaluate(None, NOON_US, cost, Mode::Force).unwrap();
     outcome.update.unwrap().into_initial().unwrap()
 }
@@ -313,7 +313,7 @@ fn used(text: &str, cost: u64) -> State {
 /// Usage that each limit goes on with.
 fn carried(text: &str, state: Option<&State>) -> Vec<u64> {
     let all = rules(text);
-    let (limit, _) = all.limit(0).unwrap();
+    let limit = all.limit().unwrap();
     let state = state.map(|state| match limit.fits(state) {
         true => Some(state.clone()),
         false => limit
@@ -470,7 +470,7 @@ fn a_fixed_cost_stays_when_all_of_a_log_is_refunded() {
         // Nothing is left to refund, and the empty log takes units again.
         assert_eq!(left.refund(NOON_US, 9).unwrap().units, 0);
         let rules = rules(text);
-        let (limit, cost) = rules.limit(10).unwrap();
+        let (limit, cost) = (rules.limit().unwrap(), 10);
         let outcome = limit.evaluate(Some(&left), NOON_US, cost, Mode::Check);
         let outcome = outcome.unwrap();
         assert!(outcome.decision.allowed);
@@ -518,7 +518,7 @@ fn a_lower_rate_in_a_policy_gives_no_free_refill_when_the_key_expires() {
 #[test]
 fn a_call_that_costs_nothing_takes_no_fixed_cost_either() {
     let rules = rules("SLIDE 10 1m COST 3 EXACT 10 1m");
-    let (limit, cost) = rules.limit(0).unwrap();
+    let (limit, cost) = (rules.limit().unwrap(), 0);
     let state = used("SLIDE 10 1m COST 3 EXACT 10 1m", 2);
     let report = limit.evaluate(Some(&state), NOON_US, cost, Mode::Check);
     let report = report.unwrap();
@@ -557,7 +557,7 @@ fn what_is_sent_of_a_log_is_a_step_and_of_the_rest_the_whole() {
         let rules = rules(text);
         let mut state = None;
         for call in 0..500 {
-            let (limit, cost) = rules.limit(1).unwrap();
+            let (limit, cost) = (rules.limit().unwrap(), 1);
             let outcome = limit.evaluate(state.as_ref(), NOON_US + call, cost, Mode::Force);
             advance(&mut state, outcome.unwrap().update.unwrap());
         }
@@ -577,7 +577,7 @@ fn what_is_sent_of_a_log_is_a_step_and_of_the_rest_the_whole() {
         (&plain, "FIXED 1000 1h BUCKET 10 1 1s", "whole"),
     ] {
         let slow = rules(text);
-        let (limit, cost) = slow.limit(1).unwrap();
+        let (limit, cost) = (slow.limit().unwrap(), 1);
         assert!(limit.fits(state));
         let denied = limit.evaluate(Some(state), at_us, cost, Mode::Check);
         let denied = denied.unwrap();
@@ -613,7 +613,7 @@ fn which_limits_fix_their_cost_is_shown() {
 fn several_limits_are_shown_as_they_are_written() {
     let text = "SLIDE 9 1m COST 2 BUCKET 9 1 1h";
     let rules = rules(text);
-    let (limit, _) = rules.limit(1).unwrap();
+    let limit = rules.limit().unwrap();
     assert_eq!(limit.to_string(), format!("POLICY {text}"));
 }
 
@@ -656,8 +656,8 @@ fn a_lease_is_not_carried_over() {
     let state = outcome.update.unwrap().into_initial().unwrap();
     for text in ["SLIDE 1 1", "SLIDE 1 1 SLIDE 1 2"] {
         let rules = rules(text);
-        let adopted = rules.limit(1).unwrap().0.carry_over(&state);
-        assert_eq!(adopted.err(), Some(Error::WrongAlgorithm));
+        let carried_over = rules.limit().unwrap().carry_over(&state);
+        assert_eq!(carried_over.err(), Some(Error::WrongAlgorithm));
     }
 }
 
@@ -671,9 +671,9 @@ fn three_usual_limits_need_no_memory_of_their_own() {
 
 #[test]
 fn a_group_has_between_one_and_sixteen_limits() {
-    assert_eq!(rl_core::PolicyLimit::new(&[]), Err(Error::LimitCount));
+    assert_eq!(rl_core::PolicyLimits::new(&[]), Err(Error::LimitCount));
     let all = rules(&["SLIDE 1 1"; 16].join(" "));
-    assert!(rl_core::PolicyLimit::new(all.as_slice()).is_ok());
+    assert!(rl_core::PolicyLimits::new(all.as_slice()).is_ok());
     let too_many = ["SLIDE 1 1"; 17].join(" ");
     let refused = Rules::parse(&mut too_many.split(' ').map(str::as_bytes));
     assert_eq!(refused, Err(Error::LimitCount));
@@ -691,7 +691,7 @@ fn the_encoding_stays_as_it_is() {
     let state = used("SLIDE 100 1m COST 1 BUCKET 10 5 1h EXACT 9 1s", 3);
     assert_eq!(hex(&state.blob()), GOLDEN);
     let two = rules("SLIDE 100 1m BUCKET 10 5 1h");
-    let (limit, cost) = two.limit(2).unwrap();
+    let (limit, cost) = (two.limit().unwrap(), 2);
     let next = limit
         .evaluate(None, NOON_US, cost, Mode::Check)
         .unwrap()

@@ -5,7 +5,10 @@ use redis::{Connection, FromRedisValue, RedisError, RedisResult, Value};
 /// The reply of a command with one limit: allowed, limit, remaining, retry_after_ms, reset_after_ms.
 pub type Reply = (i64, i64, i64, i64, i64);
 
-/// The reply of RL.MULTI: allowed, the index of the deciding limit, and the reply of each limit.
+/// The reply of RL.CHECK: the five integers, and the index of the limit that decided.
+pub type CheckReply = (i64, i64, i64, i64, i64, i64);
+
+/// The reply of RL.MULTI: allowed, retry_after_ms, and the reply of each limit.
 pub type MultiReply = (i64, i64, Vec<Reply>);
 
 /// Sends one command, written as one line (see [`split_args`]), and returns its reply.
@@ -62,4 +65,10 @@ pub fn split_args(line: &str) -> Vec<&str> {
 pub fn error_text(error: &RedisError) -> String {
     let code = error.code().unwrap_or("ERR");
     format!("{code} {}", error.detail().unwrap_or_default())
+}
+
+/// Sends a command that has to reply OK.
+#[track_caller]
+pub fn ask_ok(con: &mut Connection, line: &str) {
+    assert_eq!(ask::<String>(con, line), "OK", "{line}");
 }

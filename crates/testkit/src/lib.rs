@@ -26,7 +26,9 @@ mod wait;
 
 pub use clock::{FrozenServer, NOON_US};
 pub use cluster::{ALL_SLOTS, Cluster, assign_slots};
-pub use command::{MultiReply, Reply, ask, ask_error, command, error_text, split_args, try_ask};
+pub use command::{
+    CheckReply, MultiReply, Reply, ask, ask_error, ask_ok, command, error_text, split_args, try_ask,
+};
 pub use environment::{base_config, has_directive, module, not_tested, root, server_binary};
 pub use info::info_field;
 pub use port::free_port;

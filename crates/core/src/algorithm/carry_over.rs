@@ -1,6 +1,6 @@
 //! Usage that continues to count when the limits of a key have changed.
 
-use super::policy_limit::{CarriedRules, KnownUsage, StateRef};
+use super::policy_limits::{CarriedRules, KnownUsage, StateRef};
 use super::{Limit, State, Update};
 use crate::{Error, Evaluation, Mode};
 

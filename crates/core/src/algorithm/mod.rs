@@ -10,7 +10,7 @@ mod exact;
 mod fixed;
 mod leak;
 mod lease;
-mod policy_limit;
+mod policy_limits;
 mod slide;
 mod traits;
 
@@ -31,9 +31,9 @@ pub use exact::{ExactLimit, ExactState, ExactUpdate, MAX_EXACT_LIMIT};
 pub use fixed::{FixedLimit, FixedState};
 pub use leak::{LeakLimit, LeakState};
 pub use lease::{LeaseLimit, LeaseState, LeaseUpdate, MAX_HOLDER_LEN, MAX_HOLDERS, check_holder};
-pub(crate) use policy_limit::check_allowed_in_policy;
-pub use policy_limit::{
-    MAX_RULES, PolicyLimit, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate,
+pub(crate) use policy_limits::check_allowed_in_policy;
+pub use policy_limits::{
+    MAX_RULES, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate,
 };
 pub use slide::{MAX_PRECISION, SlideLimit, SlideState, SubWindows, TwoWindows};
 
@@ -409,7 +409,7 @@ algorithms! {
         /// Concurrency limit: leases that are held until released.
         Lease(LeaseLimit<'a>, LeaseState, LeaseUpdate<'a>);
         /// Several limits on one key: those of a policy.
-        Policy(PolicyLimit<'a>, PolicyState, PolicyUpdate);
+        Policy(PolicyLimits<'a>, PolicyState, PolicyUpdate);
     }
 }
 

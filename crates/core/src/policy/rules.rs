@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::algorithm::{MAX_RULES, Rule, check_allowed_in_policy};
 use crate::syntax::{is_option, parse_count, parse_integer, set_option};
-use crate::{Algorithm, Error, Limit, PolicyLimit, Relocate};
+use crate::{Algorithm, Error, Limit, PolicyLimits, Relocate};
 
 /// The limits of a policy or an override: one to sixteen rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,13 +49,13 @@ impl Rules {
         &self.0
     }
 
-    /// All rules as one limit, and what a call that supplies `cost` charges to it. A single rule that fixes its cost is
-    /// stored like several rules, because that state records the fixed cost.
+    /// All rules as one limit. A single rule that fixes its cost is stored like several rules, because that state records
+    /// the fixed cost.
     #[inline]
-    pub fn limit(&self, cost: u64) -> Result<(Limit<'_>, u64), Error> {
+    pub fn limit(&self) -> Result<Limit<'_>, Error> {
         match &*self.0 {
-            [rule] if rule.cost.is_none() => Ok((rule.limit, cost)),
-            rules => Ok((Limit::Policy(PolicyLimit::new(rules)?), cost)),
+            [rule] if rule.cost.is_none() => Ok(rule.limit),
+            rules => Ok(Limit::Policy(PolicyLimits::new(rules)?)),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Usage that continues to count when the limits of a policy have changed.
 
-use super::{PolicyLimit, PolicyState, PolicyUpdate, Rule, RuleState, StateRef, evaluate};
+use super::{PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, StateRef, evaluate};
 use crate::{Error, Evaluation, Mode};
 
 /// Usage so far, from which other limits may continue.
@@ -21,7 +21,7 @@ impl PolicyState {
     }
 }
 
-impl PolicyLimit<'_> {
+impl PolicyLimits<'_> {
     /// The usage from which each rule continues; `None` if none of it can be used.
     pub(in crate::algorithm) fn carry_over<'s>(
         &self,
@@ -70,7 +70,7 @@ pub(in crate::algorithm) struct CarriedRules<'s> {
 impl CarriedRules<'_> {
     pub(in crate::algorithm) fn evaluate(
         &self,
-        limit: &PolicyLimit,
+        limit: &PolicyLimits,
         now_us: u64,
         cost: u64,
         mode: Mode,

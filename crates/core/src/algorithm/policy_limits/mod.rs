@@ -67,11 +67,11 @@ pub(crate) fn check_allowed_in_policy(algorithm: Algorithm) -> Result<(), Error>
 
 /// The limits of a policy, as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PolicyLimit<'a> {
+pub struct PolicyLimits<'a> {
     rules: &'a [Rule],
 }
 
-impl<'a> PolicyLimit<'a> {
+impl<'a> PolicyLimits<'a> {
     /// One to [`MAX_RULES`] rules.
     pub fn new(rules: &'a [Rule]) -> Result<Self, Error> {
         if rules.is_empty() || rules.len() > MAX_RULES {
@@ -97,7 +97,7 @@ impl<'a> PolicyLimit<'a> {
     }
 }
 
-impl<'a> AlgorithmLimit<'a> for PolicyLimit<'a> {
+impl<'a> AlgorithmLimit<'a> for PolicyLimits<'a> {
     const DESCRIPTOR: Descriptor = Descriptor {
         name: "POLICY",
         command: None,
@@ -108,7 +108,7 @@ impl<'a> AlgorithmLimit<'a> for PolicyLimit<'a> {
         complexity: c"O(N) where N is the number of limits, at most 16",
     };
 
-    type Owned = PolicyLimit<'static>;
+    type Owned = PolicyLimits<'static>;
 
     /// A spec only names the policy. The server looks its limits up.
     fn parse(_args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
@@ -131,12 +131,12 @@ impl<'a> AlgorithmLimit<'a> for PolicyLimit<'a> {
         self
     }
 
-    fn into_owned(self) -> (PolicyLimit<'static>, &'a [u8]) {
-        (PolicyLimit { rules: &[] }, &[])
+    fn into_owned(self) -> (PolicyLimits<'static>, &'a [u8]) {
+        (PolicyLimits { rules: &[] }, &[])
     }
 }
 
-impl fmt::Display for PolicyLimit<'_> {
+impl fmt::Display for PolicyLimits<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(Self::DESCRIPTOR.name)?;
         self.rules.iter().try_for_each(|rule| write!(f, " {rule}"))

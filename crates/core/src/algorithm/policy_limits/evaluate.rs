@@ -3,19 +3,19 @@
 use smallvec::SmallVec;
 
 use super::{
-    INLINE_RULES, PolicyLimit, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate, StateRef,
+    INLINE_RULES, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate, StateRef,
 };
 use crate::algorithm::traits::BoxedLimit;
 use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER};
 use crate::{Error, Limit, State, Update};
 
 /// The evaluation of one rule, and the state from which it was made.
-struct Answer<'s> {
+struct EvaluatedRule<'s> {
     state: StateRef<'s>,
     evaluation: Evaluation<Update<'static>>,
 }
 
-impl<'a> BoxedLimit<'a> for PolicyLimit<'a> {
+impl<'a> BoxedLimit<'a> for PolicyLimits<'a> {
     type State = PolicyState;
     type Update = PolicyUpdate;
 
@@ -37,45 +37,45 @@ impl<'a> BoxedLimit<'a> for PolicyLimit<'a> {
 
 #[inline(always)]
 pub(super) fn decide<'s>(
-    limit: &PolicyLimit,
+    limit: &PolicyLimits,
     state_of: impl Fn(usize) -> StateRef<'s>,
     has_log: bool,
     now_us: u64,
     cost: u64,
     mode: Mode,
 ) -> Result<Evaluation<PolicyUpdate>, Error> {
-    let mut answers = SmallVec::<[Answer; INLINE_RULES]>::new();
+    let mut evaluated = SmallVec::<[EvaluatedRule; INLINE_RULES]>::new();
     for (index, rule) in limit.rules.iter().enumerate() {
         let state = state_of(index);
         let evaluation = evaluate_rule(rule, state.as_ref(), now_us, cost, mode)?;
-        answers.push(Answer { state, evaluation });
+        evaluated.push(EvaluatedRule { state, evaluation });
     }
-    let first = answers.first().ok_or(Error::Internal)?;
+    let first = evaluated.first().ok_or(Error::Internal)?;
     let mut decision = first.evaluation.decision;
-    for (index, answer) in answers.iter().enumerate().skip(1) {
-        if takes_precedence(&answer.evaluation.decision, &decision) {
-            decision = answer.evaluation.decision;
+    for (index, rule) in evaluated.iter().enumerate().skip(1) {
+        if takes_precedence(&rule.evaluation.decision, &decision) {
+            decision = rule.evaluation.decision;
             decision.index = index as i8;
         }
     }
     if !decision.allowed {
         // What the other rules allowed is not charged. A clock that stepped back is recorded where it caused a denial.
-        for answer in &mut answers {
-            if answer.evaluation.decision.allowed {
-                answer.evaluation.update = None;
+        for rule in &mut evaluated {
+            if rule.evaluation.decision.allowed {
+                rule.evaluation.update = None;
             }
         }
     }
 
-    let before_ms = answers
+    let before_ms = evaluated
         .iter()
-        .filter_map(|answer| answer.state.as_ref().map(State::expire_at_ms))
+        .filter_map(|rule| rule.state.as_ref().map(State::expire_at_ms))
         .max();
-    let after_ms = answers
+    let after_ms = evaluated
         .iter()
-        .filter_map(|answer| match &answer.evaluation.update {
-            Some(_) => Some(answer.evaluation.expiry.at_ms),
-            None => answer.state.as_ref().map(State::expire_at_ms),
+        .filter_map(|rule| match &rule.evaluation.update {
+            Some(_) => Some(rule.evaluation.expiry.at_ms),
+            None => rule.state.as_ref().map(State::expire_at_ms),
         })
         .max();
     Ok(Evaluation {
@@ -84,11 +84,11 @@ pub(super) fn decide<'s>(
             at_ms: after_ms.unwrap_or(0),
             unchanged: before_ms.is_some() && before_ms == after_ms,
         },
-        update: update_of(limit, has_log, answers)?,
+        update: update_of(limit, has_log, evaluated)?,
     })
 }
 
-/// A denial takes precedence over an answer that allows the call; among denials the longest wait does, otherwise the
+/// A denial takes precedence over an rule that allows the call; among denials the longest wait does, otherwise the
 /// lowest remaining.
 fn takes_precedence(one: &Decision, other: &Decision) -> bool {
     let wait = |decision: &Decision| match decision.retry_after_ms {
@@ -119,22 +119,23 @@ fn evaluate_rule(
 }
 
 fn update_of(
-    limit: &PolicyLimit,
+    limit: &PolicyLimits,
     has_log: bool,
-    answers: SmallVec<[Answer; INLINE_RULES]>,
+    evaluated: SmallVec<[EvaluatedRule; INLINE_RULES]>,
 ) -> Result<Option<PolicyUpdate>, Error> {
-    if answers
+    if evaluated
         .iter()
-        .all(|answer| answer.evaluation.update.is_none())
+        .all(|rule| rule.evaluation.update.is_none())
     {
         return Ok(None);
     }
     let fixed_costs = limit.fixed_costs();
-    let changes_log = |answer: &Answer| matches!(answer.evaluation.update, Some(Update::Exact(_)));
-    if has_log || answers.iter().any(changes_log) {
-        let updates = answers
+    let changes_log =
+        |rule: &EvaluatedRule| matches!(rule.evaluation.update, Some(Update::Exact(_)));
+    if has_log || evaluated.iter().any(changes_log) {
+        let updates = evaluated
             .into_iter()
-            .map(|answer| match answer.evaluation.update {
+            .map(|rule| match rule.evaluation.update {
                 Some(update) => RuleUpdate::new(update),
                 None => Ok(RuleUpdate::Keep),
             });
@@ -146,11 +147,11 @@ fn update_of(
     }
     // The usual case, without allocating.
     let mut compact = [[0; 2]; INLINE_RULES];
-    let mut fits = answers.len() <= INLINE_RULES;
-    for (to, answer) in compact.iter_mut().zip(&answers) {
-        let state = match &answer.evaluation.update {
+    let mut fits = evaluated.len() <= INLINE_RULES;
+    for (to, rule) in compact.iter_mut().zip(&evaluated) {
+        let state = match &rule.evaluation.update {
             Some(Update::Replace(state)) => Some(state),
-            _ => answer.state.as_ref(),
+            _ => rule.state.as_ref(),
         };
         if let Some(state) = state {
             let packed = state.packed();
@@ -162,16 +163,16 @@ fn update_of(
     }
     if fits {
         return Ok(Some(PolicyUpdate::Replace(PolicyState::Inline {
-            count: answers.len() as u8,
+            count: evaluated.len() as u8,
             fixed_costs,
             compact,
         })));
     }
-    let states = answers
+    let states = evaluated
         .into_iter()
-        .map(|answer| match answer.evaluation.update {
+        .map(|rule| match rule.evaluation.update {
             Some(Update::Replace(state)) => RuleState::new(Some(state)),
-            _ => RuleState::new(answer.state.as_ref().cloned()),
+            _ => RuleState::new(rule.state.as_ref().cloned()),
         });
     let state = PolicyState::new(fixed_costs, states.collect());
     Ok(Some(PolicyUpdate::Replace(state)))
