@@ -186,7 +186,7 @@ impl Limiter {
     }
 
     /// Checks several limits: all of them are charged, or none. In a cluster their keys must share a slot; see
-    /// [`tagged_key`](crate::tagged_key).
+    /// [`tagged_key`](crate::tagged_key()).
     pub async fn check_all<K: AsRef<[u8]>>(
         &self,
         limits: impl IntoIterator<Item = (K, Limit, u64)>,
