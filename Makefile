@@ -54,7 +54,9 @@ deny: ## check dependencies: licenses, duplicate versions, sources (DENY=advisor
 	cargo deny --all-features --workspace check $(or $(DENY),bans licenses sources)
 
 package: ## package every crate as for crates.io, and build the packages
-	cargo package --workspace --allow-dirty
+# A new folder each time: Cargo unpacks our crates into its cache by the folder's path, and would use the old ones again.
+	@mkdir -p target && dir=$$(mktemp -d target/package.XXXXXX) && trap 'rm -rf "$$dir"' EXIT && \
+	  cargo package --workspace --allow-dirty --target-dir "$$dir"
 
 doc: deps ## build the API documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
