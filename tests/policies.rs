@@ -1133,8 +1133,10 @@ fn start_from(folder: &std::path::Path) -> (bool, String) {
     let _ = fs::remove_file(&log);
     let mut child = std::process::Command::new(rl_testkit::server_binary())
         .args(["--port", "0", "--unixsocket", "socket"])
-        .args(["--save", "", "--logfile", "log", "--dir"])
+        .args(["--save", "", "--dir"])
         .arg(folder)
+        .arg("--logfile")
+        .arg(&log)
         .arg("--loadmodule")
         .arg(rl_testkit::module())
         .spawn()
