@@ -288,7 +288,7 @@ impl Key {
         } else {
             assert_eq!(reply.3, 0, "no wait");
         }
-        assert!(after.is_new(later(reply.4)), "as good as new");
+        assert!(after.is_new(later(reply.4)), "fully reset");
         assert!(
             reply.4 == 0 || !after.is_new(later(reply.4 - 1)),
             "and not before"
