@@ -46,8 +46,8 @@ const CASES: [(&str, &str, u64, u64); 11] = [
         30_000_000,
     ),
     (
-        "slide in 64 parts",
-        "SLIDE 1000 60 1 PRECISION 64",
+        "slide in 60 parts",
+        "SLIDE 1000 60 1 PRECISION 60",
         500,
         30_000_000,
     ),

@@ -6,6 +6,20 @@ use crate::units::MAX_WAIT_MS;
 /// because an override blocks the key for good.
 pub const NEVER: i64 = -1;
 
+/// The reply with BRIEF to a call that can never be allowed: −2^53, less than any negated wait.
+pub const BRIEF_NEVER: i64 = -(1 << 53);
+
+/// The reply with BRIEF to a call that is denied for `retry_after_ms`.
+#[must_use]
+pub const fn brief_denial(retry_after_ms: i64) -> i64 {
+    match retry_after_ms {
+        NEVER => BRIEF_NEVER,
+        // A denial without a wait must not look like an allowed call.
+        ..=0 => -1,
+        wait => -wait,
+    }
+}
+
 /// The index of a decision that was made by an override instead of a limit.
 pub const OVERRIDE_INDEX: i8 = -1;
 
@@ -63,6 +77,23 @@ impl Decision {
         }
     }
 
+    /// The most calls of `cost` each for which there is room.
+    pub(crate) fn affordable_calls(&self, cost: u64) -> u64 {
+        self.remaining.checked_div(cost).unwrap_or(u64::MAX)
+    }
+
+    /// The reply with BRIEF, one integer: `remaining` of an allowed call, otherwise the negated wait, or
+    /// [`BRIEF_NEVER`]. It is negative if and only if the call is denied. If `reports_delay`, an allowed call replies its
+    /// delay instead of `remaining`.
+    #[must_use]
+    pub const fn brief(&self, reports_delay: bool) -> i64 {
+        match self.allowed {
+            true if reports_delay => self.retry_after_ms,
+            true => self.remaining as i64,
+            false => brief_denial(self.retry_after_ms),
+        }
+    }
+
     /// The decision of a limit that is not enforced: allowed, without a wait or a delay.
     #[inline]
     pub fn allow_in_shadow(&mut self) {
@@ -74,7 +105,7 @@ impl Decision {
 /// When the key may expire: as soon as its state no longer matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
-    /// Unix time; at most a second later than necessary.
+    /// Unix time; for BUCKET and LEAK up to 30 seconds later than necessary, for EXACT up to one.
     pub at_ms: u64,
     /// Whether the stored state has the same expiry, so that it need not be set again.
     pub unchanged: bool,

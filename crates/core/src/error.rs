@@ -33,6 +33,10 @@ pub enum Error {
     FixedCost,
     /// The window is not a duration in range.
     Window,
+    /// The window of FIXED is neither a duration in range nor one of the calendar.
+    FixedWindow,
+    /// The offset is not a duration, or not shorter than the window.
+    Offset,
     /// The period is not a duration in range.
     Period,
     /// A spec does not start with the name of an algorithm.
@@ -57,9 +61,23 @@ pub enum Error {
     UnknownOption,
     /// PEEK and FORCE exclude each other.
     ExclusiveOptions,
-    /// PEEK or FORCE is not at the start of the first spec.
+    /// The number of calls is not an integer in range, or given twice.
+    Times,
+    /// The fewest calls are not an integer in range, or given twice or without TIMES.
+    AtLeast,
+    /// ATLEAST excludes FORCE and BRIEF.
+    ExclusiveAtLeast,
+    /// A lease cannot be taken several times in one step.
+    TimesOfLease,
+    /// The calls cost too much together.
+    TotalCost,
+    /// The age of a charge is not a duration in range.
+    Age,
+    /// RL.REFUND has no such option, or it is given twice.
+    RefundOption,
+    /// An option of the call is not at the start of the first spec.
     MisplacedOption,
-    /// PEEK or FORCE is in a spec of RL.PEEK.
+    /// An option of a call is in a spec of RL.PEEK.
     OptionInPeek,
     /// The keys and specs are not pairs.
     OddArguments,
@@ -111,7 +129,7 @@ impl Error {
             Self::ExactLimit => {
                 "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits"
             }
-            Self::Precision => "ERR precision must be an integer between 1 and 64",
+            Self::Precision => "ERR precision must be an integer between 2 and 60",
             Self::Holder => "ERR holder must be 1 to 256 bytes long",
             Self::TooManyHolders => "ERR a key can have at most 10000 holders: use several keys",
             Self::Ttl => "ERR ttl must be a duration between 1ms and 3650d (ms, s, m, h, d)",
@@ -121,6 +139,12 @@ impl Error {
                 "ERR COST of a limit must be given once, an integer between 1 and 9007199254740991"
             }
             Self::Window => "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)",
+            Self::FixedWindow => {
+                "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d), or day, week, month or year"
+            }
+            Self::Offset => {
+                "ERR offset must be a duration (ms, s, m, h, d), optionally negative, that is shorter than the window: less than 28d for month, less than 365d for year"
+            }
             Self::Period => "ERR period must be a duration between 1ms and 3650d (ms, s, m, h, d)",
             Self::UnknownAlgorithm => {
                 "ERR expected a limit as one argument, such as \"SLIDE 100 60\" or \"POLICY name\""
@@ -134,17 +158,36 @@ impl Error {
             Self::MissingTtl => "ERR incomplete limit: the ttl is missing",
             Self::MissingHolder => "ERR incomplete limit: the holder is missing",
             Self::UnknownOption => {
-                "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost"
+                "ERR unknown option: use PEEK, FORCE, BRIEF, TIMES n [ATLEAST m], (for SLIDE) PRECISION n or (for FIXED) OFFSET [-]duration, after the cost"
             }
             Self::ExclusiveOptions => "ERR PEEK and FORCE exclude each other",
-            Self::MisplacedOption => {
-                "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\""
+            Self::Times => {
+                "ERR TIMES must be given once, an integer between 1 and 9007199254740991"
             }
-            Self::OptionInPeek => "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges",
+            Self::AtLeast => {
+                "ERR ATLEAST must be given once, with TIMES n, an integer between 1 and n"
+            }
+            Self::ExclusiveAtLeast => "ERR ATLEAST excludes FORCE and BRIEF",
+            Self::TimesOfLease => {
+                "ERR TIMES does not apply to a LEASE: the same holder calling again renews it"
+            }
+            Self::TotalCost => "ERR the cost of all TIMES n calls must be at most 9007199254740991",
+            Self::Age => "ERR AGE must be a duration between 1ms and 3650d (ms, s, m, h, d)",
+            Self::RefundOption => {
+                "ERR unknown option: use TIMES n or AGE duration, each once, after the cost"
+            }
+            Self::MisplacedOption => {
+                "ERR PEEK, FORCE, BRIEF, TIMES and ATLEAST apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\""
+            }
+            Self::OptionInPeek => {
+                "ERR RL.PEEK accepts no PEEK, FORCE, BRIEF, TIMES or ATLEAST: it never charges"
+            }
             Self::OddArguments => {
                 "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\""
             }
-            Self::TrailingWords => "ERR only PRECISION n (for SLIDE) may follow a limit's cost",
+            Self::TrailingWords => {
+                "ERR only PRECISION n (for SLIDE) or OFFSET [-]duration (for FIXED) may follow a limit's cost"
+            }
             Self::TooManyLimits => "ERR a call may check at most 128 limits",
             Self::DamagedState => "ERR damaged rate-limit state",
             Self::NewerState => {
@@ -196,7 +239,7 @@ impl Error {
             Self::Capacity => Self::MissingCapacity,
             Self::Refill => Self::MissingRefill,
             Self::Rate => Self::MissingRate,
-            Self::Window => Self::MissingWindow,
+            Self::Window | Self::FixedWindow => Self::MissingWindow,
             Self::Period => Self::MissingPeriod,
             Self::Ttl => Self::MissingTtl,
             Self::Holder => Self::MissingHolder,

@@ -25,6 +25,8 @@
 #![warn(missing_docs)]
 
 mod algorithm;
+mod calendar;
+mod call_options;
 pub mod cluster;
 mod decision;
 mod encoding;
@@ -32,7 +34,9 @@ mod error;
 mod inspect;
 mod math;
 pub mod policy;
+mod refund;
 mod relocate;
+pub mod reservation;
 mod scale;
 pub mod stats;
 pub mod syntax;
@@ -40,17 +44,22 @@ mod units;
 
 pub use algorithm::{
     Algorithm, BucketLimit, BucketState, CarriedUsage, Descriptor, ExactLimit, ExactState,
-    ExactUpdate, FixedLimit, FixedState, LeakLimit, LeakState, LeaseLimit, LeaseState, LeaseUpdate,
-    Limit, MAX_EXACT_LIMIT, MAX_HOLDER_LEN, MAX_HOLDERS, MAX_PRECISION, MAX_RULES, Parameter,
-    ParameterKind, PolicyLimits, PolicyState, PolicyUpdate, Refund, Rule, RuleState, RuleUpdate,
-    SlideLimit, SlideState, State, SubWindows, TwoWindows, Update, check_holder,
+    ExactUpdate, FixedCosts, FixedLimit, FixedState, FixedWindow, InlineCost, LeakLimit, LeakState,
+    LeaseLimit, LeaseState, LeaseUpdate, Limit, MAX_EXACT_LIMIT, MAX_HOLDER_LEN, MAX_HOLDERS,
+    MAX_PRECISION, MAX_RULES, MIN_PRECISION, Parameter, ParameterKind, PolicyLimits, PolicyState,
+    PolicyUpdate, Rule, RuleState, RuleUpdate, SlideLimit, SlideState, State, SubWindows,
+    TwoWindows, Update, check_holder,
 };
-pub use decision::{Decision, Evaluation, Expiry, Mode, NEVER, OVERRIDE_INDEX};
+pub use calendar::Calendar;
+pub use decision::{
+    BRIEF_NEVER, Decision, Evaluation, Expiry, Mode, NEVER, OVERRIDE_INDEX, brief_denial,
+};
 pub use encoding::{
     Blob, ENCODING_VERSION, MAX_PACKED_LEN, PACKED_HEAD_LEN, Packed, check_version, packed_len,
 };
 pub use error::Error;
 pub use inspect::{FieldValue, StateField};
+pub use refund::{Refund, RefundRequest};
 pub use relocate::Relocate;
 pub use scale::{MAX_SCALE, Scale};
 pub use units::{DurationText, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, MAX_WAIT_MS};

@@ -1,9 +1,10 @@
 //! The arguments of commands: numbers, durations, specs and options. Bytes in, values or an [`Error`] out.
 
-use bitflags::bitflags;
-
+use crate::call_options::is_call_option;
 use crate::units::{self, MAX_COUNT};
 use crate::{Algorithm, Error, Limit};
+
+pub use crate::call_options::{CallFlags, CallOptions};
 
 /// Most limits that one call may check.
 pub const MAX_LIMITS: usize = 128;
@@ -58,7 +59,7 @@ fn set_spec_option(limit: &mut Limit, word: &[u8], mut words: SpecWords) -> Resu
 
 #[cold]
 fn not_a_cost(word: &[u8]) -> Error {
-    match CallOptions::default().accept(word) {
+    match is_call_option(word) {
         true => Error::MisplacedOption,
         false => Error::Cost,
     }
@@ -66,7 +67,7 @@ fn not_a_cost(word: &[u8]) -> Error {
 
 #[cold]
 fn trailing(word: &[u8]) -> Error {
-    match CallOptions::default().accept(word) {
+    match is_call_option(word) {
         true => Error::MisplacedOption,
         false => Error::TrailingWords,
     }
@@ -98,7 +99,7 @@ impl<'a> Iterator for SpecWords<'a> {
     }
 }
 
-/// One spec of RL.MULTI or RL.PEEK: what to check on its key.
+/// One spec of RL.MULTI, RL.FIRST or RL.PEEK: what to check on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeySpec<'a> {
     /// Evaluate and count, but do not enforce.
@@ -122,7 +123,7 @@ pub enum LimitSource<'a> {
 }
 
 impl<'a> KeySpec<'a> {
-    /// `[PEEK | FORCE] [SHADOW] spec`, or `… [SHADOW] POLICY name [cost]`. The options in front are stored in `options`.
+    /// `[options…] [SHADOW] spec`, or `… [SHADOW] POLICY name [cost]`. The options in front are stored in `options`.
     #[inline(always)]
     fn parse(text: &'a [u8], options: &mut CallOptions) -> Result<Self, Error> {
         let mut words = SpecWords::of(text);
@@ -156,7 +157,9 @@ fn prefix<'a>(
     words: &mut SpecWords<'a>,
     options: &mut CallOptions,
 ) -> Result<(Algorithm, bool), Error> {
-    while word.is_some_and(|word| options.accept(word)) {
+    while let Some(option) = word
+        && options.accept(option, words)?
+    {
         word = words.next();
     }
     let shadow = word.is_some_and(is_shadow);
@@ -165,7 +168,7 @@ fn prefix<'a>(
     }
     match word.and_then(Algorithm::from_name) {
         Some(algorithm) => Ok((algorithm, shadow)),
-        None if word.is_some_and(|word| options.accept(word)) => Err(Error::MisplacedOption),
+        None if word.is_some_and(is_call_option) => Err(Error::MisplacedOption),
         None => Err(Error::UnknownAlgorithm),
     }
 }
@@ -186,20 +189,30 @@ fn is_shadow(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"SHADOW")
 }
 
-/// The arguments of RL.CHECK after the policy: `[cost] [PEEK | FORCE]`.
+/// The arguments of RL.CHECK after the policy: `[cost] [options…]`.
 #[inline(always)]
-pub fn check_args<'a>(args: impl Iterator<Item = &'a [u8]>) -> Result<(u64, CallOptions), Error> {
+pub fn check_args<'a>(
+    mut args: impl Iterator<Item = &'a [u8]>,
+) -> Result<(u64, CallOptions), Error> {
     let mut options = CallOptions::default();
-    let mut cost = None;
-    for (index, arg) in args.enumerate() {
-        if !options.accept(arg) {
-            if index > 0 {
-                return Err(Error::UnknownOption);
-            }
-            cost = Some(parse_count(Some(arg), Error::Cost)?);
-        }
+    let mut cost = 1;
+    let mut unknown = Error::Cost;
+    let mut arg = args.next();
+    if let Some(value) = arg.and_then(parse_integer) {
+        cost = units::check_count(value, Error::Cost)?;
+        unknown = Error::UnknownOption;
+        arg = args.next();
     }
-    Ok((cost.unwrap_or(1), options.consistent()?))
+    while let Some(option) = arg {
+        if !options.accept(option, &mut args)? {
+            return Err(unknown);
+        }
+        unknown = Error::UnknownOption;
+        arg = args.next();
+    }
+    let options = options.consistent()?;
+    options.check_charge(Algorithm::Policy, cost)?;
+    Ok((cost, options))
 }
 
 /// Whether a word is an option of any algorithm.
@@ -226,40 +239,6 @@ pub(crate) fn set_option<'a>(
     limit.set_option(word, words.next())
 }
 
-bitflags! {
-    /// The options of a call.
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-    pub struct CallOptions: u8 {
-        /// Decide, but charge nothing.
-        const PEEK = 1;
-        /// Charge even past the limit.
-        const FORCE = 1 << 1;
-    }
-}
-
-impl CallOptions {
-    fn accept(&mut self, word: &[u8]) -> bool {
-        let option = if word.eq_ignore_ascii_case(b"PEEK") {
-            Self::PEEK
-        } else if word.eq_ignore_ascii_case(b"FORCE") {
-            Self::FORCE
-        } else {
-            return false;
-        };
-        self.insert(option);
-        true
-    }
-
-    /// PEEK charges nothing and FORCE always charges: one call cannot do both.
-    #[inline(always)]
-    fn consistent(self) -> Result<Self, Error> {
-        if self.contains(Self::PEEK | Self::FORCE) {
-            return Err(Error::ExclusiveOptions);
-        }
-        Ok(self)
-    }
-}
-
 /// The arguments of a one-limit command after its key: `parameters… [cost] [options…]`.
 #[inline(always)]
 pub fn one_limit_args<'a>(
@@ -277,16 +256,18 @@ pub fn one_limit_args<'a>(
         arg = args.next();
     }
     while let Some(option) = arg {
-        if !options.accept(option) {
+        if !options.accept(option, args)? {
             set_option(&mut limit, option, args, unknown)?;
         }
         unknown = Error::UnknownOption;
         arg = args.next();
     }
-    Ok((Spec { limit, cost }, options.consistent()?))
+    let options = options.consistent()?;
+    options.check_charge(algorithm, cost)?;
+    Ok((Spec { limit, cost }, options))
 }
 
-/// The arguments of RL.MULTI: `key spec [key spec …]`, with options at the start of the first spec. Calls `each` with
+/// The arguments of RL.MULTI and RL.FIRST: `key spec [key spec …]`, with options at the start of the first spec. Calls `each` with
 /// every key and its position.
 #[inline(always)]
 pub fn multi_args<'a, E: From<Error>>(
@@ -304,11 +285,15 @@ pub fn multi_args<'a, E: From<Error>>(
     while let (Some(key), Some(spec)) = (args.next(), args.next()) {
         let mut options = CallOptions::default();
         let key_spec = KeySpec::parse(spec, &mut options)?;
-        if !options.is_empty() {
+        if !options.flags().is_empty() {
             if position > 0 {
                 return Err(Error::MisplacedOption.into());
             }
             of_call = options.consistent()?;
+        }
+        match key_spec.source {
+            LimitSource::Spec(spec) => of_call.check_charge(spec.limit.algorithm(), spec.cost)?,
+            LimitSource::Policy { cost, .. } => of_call.check_charge(Algorithm::Policy, cost)?,
         }
         each(position, key, key_spec)?;
         position += 2;
@@ -316,12 +301,17 @@ pub fn multi_args<'a, E: From<Error>>(
     Ok(of_call)
 }
 
+/// A spec that [`multi_args`] has accepted before, without the options of its call.
+pub fn recorded_spec(spec: &[u8]) -> Result<KeySpec<'_>, Error> {
+    KeySpec::parse(spec, &mut CallOptions::default())
+}
+
 /// RL.PEEK's spec, which has no options: the command itself never charges.
 pub fn peek_spec(spec: &[u8]) -> Result<KeySpec<'_>, Error> {
     let mut options = CallOptions::default();
     match KeySpec::parse(spec, &mut options) {
         Err(Error::MisplacedOption) => Err(Error::OptionInPeek),
-        Ok(_) if !options.is_empty() => Err(Error::OptionInPeek),
+        Ok(_) if !options.flags().is_empty() => Err(Error::OptionInPeek),
         parsed => parsed,
     }
 }
@@ -346,6 +336,23 @@ pub fn parse_count(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
 #[inline(always)]
 pub fn parse_duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error> {
     let word = word.ok_or_else(|| error.if_missing())?;
+    units::period_us(duration_ms(word).ok_or(error)?, error)
+}
+
+/// The value of OFFSET in milliseconds: a duration that may be negative, or 0.
+pub(crate) fn parse_offset_ms(word: Option<&[u8]>) -> Result<i64, Error> {
+    let word = word.ok_or(Error::Offset)?;
+    let (negative, duration) = match word.strip_prefix(b"-") {
+        Some(duration) => (true, duration),
+        None => (false, word),
+    };
+    let ms = duration_ms(duration).and_then(|ms| i64::try_from(ms).ok());
+    let ms = ms.ok_or(Error::Offset)?;
+    Ok(if negative { -ms } else { ms })
+}
+
+#[inline(always)]
+fn duration_ms(word: &[u8]) -> Option<u64> {
     let (digits, unit_ms) = match word {
         [digits @ .., b'm', b's'] => (digits, 1),
         [digits @ .., b's'] => (digits, 1000),
@@ -354,8 +361,7 @@ pub fn parse_duration_us(word: Option<&[u8]>, error: Error) -> Result<u64, Error
         [digits @ .., b'd'] => (digits, 24 * 60 * 60 * 1000),
         digits => (digits, 1000),
     };
-    let ms = parse_integer(digits).and_then(|amount| amount.checked_mul(unit_ms));
-    units::period_us(ms.ok_or(error)?, error)
+    parse_integer(digits).and_then(|amount| amount.checked_mul(unit_ms))
 }
 
 /// A decimal number as Redis writes it: digits only, no sign, no leading zero.

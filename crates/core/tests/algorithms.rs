@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rl_core::syntax::{CallOptions, Spec, one_limit_args};
+use rl_core::syntax::{CallFlags, Spec, one_limit_args};
 use rl_core::{Algorithm, Error, FieldValue, MAX_COUNT, ParameterKind, State, Update};
 
 use crate::key::{Key, NOW};
@@ -57,7 +57,7 @@ fn names_are_unique_and_fit_the_server() {
 
 #[test]
 fn options_are_no_names_of_anything_else() {
-    let mut tokens: HashSet<&str> = CallOptions::all()
+    let mut tokens: HashSet<&str> = CallFlags::all()
         .iter_names()
         .map(|(name, _)| name)
         .collect();
@@ -80,12 +80,24 @@ fn options_are_no_names_of_anything_else() {
 
 #[test]
 fn every_option_of_a_call_is_read_and_explained() {
-    for (name, option) in CallOptions::all().iter_names() {
+    for (name, option) in CallFlags::all().iter_names() {
+        let (words, expected) = match option {
+            CallFlags::TIMES => (vec!["times", "3"], option),
+            CallFlags::ATLEAST => (
+                vec!["atleast", "2", "times", "3"],
+                option | CallFlags::TIMES,
+            ),
+            _ => (vec![&*name.to_lowercase().leak()], option),
+        };
         for algorithm in algorithms() {
             let mut arguments = arguments(algorithm, 9);
-            arguments.push(name.to_lowercase());
+            arguments.extend(words.iter().map(ToString::to_string));
             let read = one_limit_args(algorithm, &mut arguments.iter().map(String::as_bytes));
-            assert_eq!(read.map(|(_, options)| options), Ok(option), "{name}");
+            let expected = match algorithm {
+                Algorithm::Lease if words.len() > 1 => Err(Error::TimesOfLease),
+                _ => Ok(expected),
+            };
+            assert_eq!(read.map(|(_, options)| options.flags()), expected, "{name}");
         }
         for error in [
             Error::UnknownOption,

@@ -239,18 +239,57 @@ fn only_a_call_that_consumes_may_notice_a_step_back() {
 }
 
 #[test]
-fn a_key_expires_on_the_next_full_second_and_a_busy_one_seldom_moves() {
-    let (limit, mut key) = (bucket(10, 10, 1000), Key::default());
-    let expiry = key.store(&limit, NOW, 1, Mode::Check).expiry;
-    assert_eq!(
-        expiry.at_ms,
-        (NOW.div_ceil(1000) + 100).next_multiple_of(1000)
-    );
-    assert!(!expiry.unchanged);
-    let again = key.store(&limit, NOW + 100 * MS, 5, Mode::Check).expiry;
-    assert_eq!((again.at_ms, again.unchanged), (expiry.at_ms, true));
-    let later = key.store(&limit, NOW + 500 * MS, 5, Mode::Check).expiry;
-    assert_eq!((later.at_ms, later.unchanged), (expiry.at_ms + 1000, false));
+fn a_key_expires_15_to_30_s_after_its_debt_is_paid() {
+    for (offset, cost) in (0..1000).zip([1, 7, 10].into_iter().cycle()) {
+        let (limit, mut key) = (bucket(10, 7, 1000), Key::default());
+        let now = NOW + offset * 50_021;
+        let expiry = key.store(&limit, now, cost, Mode::Check).expiry;
+        let paid_us = now + (cost * SECOND).div_ceil(7);
+        let at_us = expiry.at_ms * MS;
+        assert!((paid_us + 15 * SECOND..paid_us + 30 * SECOND).contains(&at_us));
+        assert_eq!(at_us % SECOND, 0, "on a whole second");
+        // The grid of the key stays: one more token moves the expiry by a multiple of a step, if at all.
+        let again = key.store(&limit, now + 40 * SECOND, 1, Mode::Check).expiry;
+        assert_eq!((again.at_ms - expiry.at_ms) % 15_000, 0);
+        assert_eq!(again.unchanged, again.at_ms == expiry.at_ms);
+    }
+}
+
+#[test]
+fn keys_created_at_once_do_not_expire_at_once() {
+    let limit = bucket(10, 10, 1000);
+    let mut expiries: Vec<_> = (0..150)
+        .map(|us| Key::default().store(&limit, NOW + us, 1, Mode::Check))
+        .map(|evaluation| evaluation.expiry.at_ms)
+        .collect();
+    expiries.sort_unstable();
+    // Fifteen moments, a second apart, with as many keys each.
+    for (moment, keys) in expiries.chunks(10).enumerate() {
+        assert!(
+            keys.iter()
+                .all(|&at| at == expiries[0] + 1000 * moment as u64)
+        );
+    }
+}
+
+#[test]
+fn a_busy_key_moves_its_expiry_once_per_step_and_is_never_gone() {
+    // As many calls as the bucket refills, and a fast bucket that is full again before each call.
+    for (limit, gap_us) in [
+        (bucket(100, 10, 1000), 100 * MS),
+        (bucket(1000, 1000, 1000), 1001),
+    ] {
+        let (mut key, mut moved, mut alive) = (Key::default(), 0, 0);
+        let calls = 300 * SECOND / gap_us;
+        for call in 0..calls {
+            let evaluation = key.store(&limit, NOW + call * gap_us, 1, Mode::Check);
+            assert!(evaluation.decision.allowed);
+            moved += u64::from(!evaluation.expiry.unchanged);
+            alive += u64::from(evaluation.expiry.at_ms * MS > NOW + (call + 1) * gap_us);
+        }
+        assert!((20..=22).contains(&moved), "{moved} in five minutes");
+        assert_eq!(alive, calls);
+    }
 }
 
 #[test]
@@ -345,23 +384,33 @@ fn a_wait_that_outlasts_every_key_is_not_written() {
         key.evaluate(&limit, NOW + 1, 1001, Mode::Check).update,
         None
     );
-    // One that does not is.
+    // One that does not is, if the key would be gone before: here once the first of the thousand and one has drained.
     let later = NOW + SECOND;
     let denied = key.evaluate(&limit, later, 1000, Mode::Check);
+    assert_eq!(wait(denied.decision), ((1 << 31) - 2) * 1000);
+    assert_eq!(denied.update, None, "the key is kept for just as long");
+    let later = NOW + ((1 << 31) + 999) * MS;
+    let denied = key.evaluate(&limit, later, 1001, Mode::Check);
     assert_eq!(wait(denied.decision), ((1 << 31) - 2) * 1000);
     assert!(denied.update.is_some());
 }
 
 #[test]
-fn a_key_may_expire_at_the_moment_at_which_its_debt_is_paid() {
-    let (limit, mut key) = (bucket(10, 10, 1000), Key::default());
-    let on_the_second = NOW / SECOND * SECOND;
-    let expiry = key.store(&limit, on_the_second, 10, Mode::Check).expiry;
-    assert_eq!(expiry.at_ms * MS, on_the_second + SECOND);
-    for later in [0, 1, 500 * MS, SECOND - 1] {
-        let denied = key.evaluate(&limit, on_the_second + later, 10, Mode::Check);
-        assert!(!denied.decision.allowed);
-        assert_eq!(denied.update, None);
+fn a_bucket_that_takes_long_to_drain_moves_its_expiry_even_less() {
+    for (seconds, step) in [
+        (959, 15),
+        (960, 120),
+        (7679, 120),
+        (7680, 960),
+        (40_000, 960),
+    ] {
+        // A unit per second, so that the capacity is the time.
+        let (limit, mut key) = (bucket(seconds, 1, 1000), Key::default());
+        let expiry = key.store(&limit, NOW, 1, Mode::Check).expiry;
+        let paid_us = NOW + SECOND;
+        let kept = paid_us + step * SECOND..paid_us + 2 * step * SECOND;
+        assert!(kept.contains(&(expiry.at_ms * MS)), "{seconds}: {expiry:?}");
+        assert!(2 * step <= 30.max(seconds / 4), "as the contract allows");
     }
 }
 

@@ -224,11 +224,12 @@ fn a_corrupt_step_of_a_log_is_refused() {
         (1, NOW, 1000, 1, false),
         (1, NOW, 0, 0, false),
         (1, MAX_TIME_US + 1, 1000, 0, false),
-        // Refund: no window.
+        // Refund: how many, and how many newer ones stay.
         (2, 0, 0, 1, true),
         (2, NOW, 0, MAX_USAGE, true),
         (2, 0, 0, 0, false),
-        (2, 0, 1000, 1, false),
+        (2, 0, MAX_USAGE, 1, true),
+        (2, 0, MAX_USAGE + 1, 1, false),
         (2, 0, 0, MAX_USAGE + 1, false),
         (2, MAX_TIME_US + 1, 0, 1, false),
         (3, NOW, 1000, 1, false),
@@ -364,10 +365,18 @@ fn a_corrupt_group_is_refused() {
     let leases = key.0.unwrap().blob().to_vec();
 
     read(POLICY, &[N(1), N(0), long(&slide)]);
-    read(POLICY, &[N(2), N(0b11), long(&slide), long(&log)]);
-    read(POLICY, &[N(2), N(0b10), N(0), long(&log)]);
+    // A bit for each rule that fixes its cost, then those costs.
+    read(
+        POLICY,
+        &[N(2), N(0b11), N(0), N(7), long(&slide), long(&log)],
+    );
+    let most = rl_core::MAX_COUNT;
+    read(POLICY, &[N(2), N(0b10), N(most), N(0), long(&log)]);
+    refused(POLICY, &[N(2), N(0b10), N(most + 1), N(0), long(&log)]);
+    refused(POLICY, &[N(2), N(0b10), N(0), long(&log)]);
     let sixteen = |count: u64, fixed: u64| {
         let mut parts = vec![N(count), N(fixed)];
+        parts.extend((0..fixed.count_ones()).map(|cost| N(cost.into())));
         parts.extend((0..count).map(|_| long(&slide)));
         parts
     };
@@ -511,12 +520,50 @@ fn corrupt_fixed_windows_and_debts_are_refused() {
     assert!(!ok(wide(1, NOW, 0, counts(MAX_USAGE + 1, MAX_USAGE))));
     assert!(!ok(wide(1, NOW, 0, counts(0, 0))));
     assert!(!ok(wide(1, NOW, 1, counts(1 << 40, 0))));
-    // A debt in parts of a unit: of a minute, 60 000 000 each. Its expiry is what others must not have.
+    // A debt in parts of a unit: of a minute, 60 000 000 each; its rate, and the step and phase of its expiry.
     let most = u128::from(MAX_USAGE) * 60_000_000;
     for tag in [2, 4] {
-        assert!(ok(wide(tag, NOW, (1 << 31) - 1, most)));
-        assert!(ok(wide(tag, NOW, 0, 0)));
-        assert!(!ok(wide(tag, NOW, 0, most + 1)));
+        let ok = |phase, debt, rate| {
+            let [head, span, high, low] = wide(tag, NOW, phase, debt);
+            State::decode(&[head, span, high, low, rate]).is_ok()
+        };
+        assert!(ok(0, 1, 1));
+        assert!(ok(14, most, rl_core::MAX_COUNT));
+        assert!(!ok(0, 0, 1), "nothing in use");
+        assert!(!ok(0, most + 1, 1));
+        assert!(!ok(0, 1, 0), "it would never drain");
+        assert!(!ok(0, 1, rl_core::MAX_COUNT + 1));
+        assert!(ok(2 << 4 | 14, 1, 1));
+        for phase in [15, 1 << 4 | 15, 3 << 4, 1 << 24, (1 << 31) - 1] {
+            assert!(!ok(phase, 1, 1), "{phase}");
+        }
+        let without_rate = wide(tag, NOW, 0, 1);
+        assert!(State::decode(&without_rate).is_err());
+        // Compact: step and phase, the rate as amount and power of ten, the debt in units of that power.
+        let compact = |grid: u128, amount: u128, power: u128, debt: u128| {
+            let low = (grid << 12 | amount << 2 | power) << 40 | debt;
+            let bits = u128::from(tag) << 124 | u128::from(NOW) << 72 | 60 << 58 | low;
+            let mut blob = vec![1];
+            blob.extend(((bits >> 64) as u64).to_le_bytes());
+            blob.extend((bits as u64).to_le_bytes());
+            State::decode_blob(&blob)
+        };
+        let grids = (0..3).flat_map(|step| (0..15).map(move |phase| step << 4 | phase));
+        for grid in grids {
+            for power in 0..4 {
+                assert!(compact(grid, 7, power, 1).is_ok());
+                assert!(compact(grid, 1023, power, (1 << 40) - 1).is_ok());
+                assert!(compact(grid, 0, power, 1).is_err(), "it would never drain");
+                assert!(compact(grid, 7, power, 0).is_err(), "nothing in use");
+                // Equal states have equal bytes: as high a power of ten as there is.
+                assert_eq!(compact(grid, 70, power, 10).is_ok(), power == 3);
+            }
+        }
+        assert!(compact(15, 7, 0, 1).is_err(), "a phase that there is not");
+        assert!(
+            compact(3 << 4, 7, 0, 1).is_err(),
+            "a step that there is not"
+        );
     }
 }
 
@@ -537,8 +584,8 @@ fn corrupt_parts_are_refused() {
         (vec![MAX_USAGE + 1, 0, 0], false),
         (vec![1, MAX_USAGE, MAX_USAGE + 1], false),
         (vec![wide; 2], false),
-        (vec![wide; 65], true),
-        (vec![wide; 66], false),
+        (vec![wide; 61], true),
+        (vec![wide; 62], false),
         // Counters that would fit into fewer bits, and none in use.
         (vec![1, 2, 3], false),
         (vec![0; 3], false),
@@ -555,7 +602,7 @@ fn corrupt_parts_are_refused() {
 
 #[test]
 fn parts_are_read_as_they_were_written() {
-    for precision in [2, 3, 63, 64] {
+    for precision in [2, 3, 59, 60] {
         for cost in [1, 0xffff, 0x1_0000, 0xffff_ffff, 0x1_0000_0000] {
             let (limit, mut key) = (parts(1 << 50, 60_000, precision), Key::default());
             key.call(&limit, NOW, cost);

@@ -1,22 +1,27 @@
 //! Arbitrary bytes are either read as what they are or refused. They never cause a panic, now or in a later call.
 
-use crate::key::{MINUTE, bucket, exact, fixed, leak, lease, parts, slide};
+use crate::key::{MINUTE, bucket, calendar, exact, fixed, leak, lease, parts, slide};
 use crate::sequence::{Call, any_calls};
 use proptest::prelude::*;
-use rl_core::{Error, Limit, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, State, Update};
+use rl_core::{
+    Calendar, Error, Limit, MAX_COUNT, MAX_PERIOD_MS, MAX_TIME_US, Mode, RefundRequest, State,
+    Update,
+};
 
 const T: u64 = 1_700_000_000_000_000;
 
 /// A limit of every algorithm and form.
-fn limits(span_ms: u64) -> [Limit<'static>; 11] {
+fn limits(span_ms: u64) -> [Limit<'static>; 13] {
     [
         slide(0, span_ms),
         slide(100, span_ms),
         parts(100, span_ms, 2),
-        parts(MAX_COUNT, span_ms, 64),
+        parts(MAX_COUNT, span_ms, 60),
         bucket(100, 1, span_ms),
         bucket(MAX_COUNT, MAX_COUNT, span_ms),
         fixed(100, span_ms),
+        calendar(100, Calendar::Month, -9 * 3_600_000),
+        calendar(100, Calendar::Year, 1),
         leak(100, 1, span_ms),
         exact(100, span_ms),
         lease(100, span_ms, b"a"),
@@ -41,6 +46,14 @@ fn survives(blob: &[u8]) -> Result<(), TestCaseError> {
             Some(state) => usable(&state),
             None => Ok(()),
         },
+    }
+}
+
+fn aged(age_us: u64) -> RefundRequest {
+    RefundRequest {
+        units: 3,
+        calls: 2,
+        age_us: Some(age_us),
     }
 }
 
@@ -81,6 +94,8 @@ fn usable(state: &State) -> Result<(), TestCaseError> {
         for back in [
             state.refund(now_us, 1),
             state.refund(now_us, MAX_COUNT),
+            state.refund(now_us, aged(1)),
+            state.refund(now_us, aged(MINUTE)),
             state.release(now_us, b"a"),
         ] {
             let Ok(back) = back else { continue };
@@ -116,7 +131,7 @@ fn a_state_that_no_call_leaves_behind_is_survived() -> Result<(), TestCaseError>
         for words in [
             &[(packed >> 64) as u64, packed as u64][..],
             &[9 << 60 | T, MINUTE, 0, counts as u64],
-            &[10 << 60 | T, MINUTE, 0, counts as u64],
+            &[10 << 60 | T, MINUTE, 0, counts as u64, 1],
         ] {
             if let Ok(state) = State::decode(words) {
                 usable(&state)?;
@@ -133,8 +148,13 @@ fn plausible_words() -> impl Strategy<Value = Vec<u64>> {
     prop_oneof![
         (1..=4u64, bits(), any::<u64>())
             .prop_map(|(tag, high, low)| vec![tag << 60 | high >> 4, low]),
-        (9..=12u64, time(), 1..=MAX_PERIOD_MS, bits(), bits())
-            .prop_map(|(tag, time, ms, high, low)| vec![tag << 60 | time, ms, high, low]),
+        (9..=12u64, time(), 1..=MAX_PERIOD_MS, bits(), bits(), bits()).prop_map(
+            |(tag, time, ms, high, low, rate)| {
+                let mut words = vec![tag << 60 | time, ms, high, low];
+                words.extend((tag % 2 == 0).then_some(rate));
+                words
+            }
+        ),
         (
             time(),
             1..=MAX_PERIOD_MS,

@@ -1,11 +1,11 @@
 //! The bytes of a state, in memory, the RDB, the AOF and on replicas.
 
-use crate::key::{Key, MINUTE, bucket, exact, fixed, leak, lease, parts, slide};
+use crate::key::{Key, MINUTE, bucket, calendar, exact, fixed, leak, lease, parts, slide};
 use crate::sequence::any_calls;
 use proptest::prelude::*;
 use rl_core::policy::Overrides;
 use rl_core::{
-    Algorithm, ENCODING_VERSION, Error, Limit, MAX_COUNT, MAX_PACKED_LEN, MAX_PERIOD_MS,
+    Algorithm, Calendar, ENCODING_VERSION, Error, Limit, MAX_COUNT, MAX_PACKED_LEN, MAX_PERIOD_MS,
     MAX_TIME_US, Mode, State, Update, packed_len,
 };
 
@@ -30,7 +30,8 @@ fn only_states_that_own_memory_are_dropped() {
     let group = Limit::Policy(rl_core::PolicyLimits::new(&group).unwrap());
     for (limit, owns) in [
         (slide(9, 1000), false),
-        (parts(9, 1000, 2), true),
+        (parts(9, 1000, 8), false),
+        (parts(9, 1000, 9), true),
         (bucket(9, 1, 1000), false),
         (fixed(9, 1000), false),
         (leak(9, 1, 1000), false),
@@ -91,32 +92,37 @@ fn version_1() -> Vec<(State, &'static str)> {
         ),
         (
             state(&bucket(200, 1000, 60_000), &[(T, 5)]),
-            "010000401e18240a2600a3e111004000f0",
+            "010000401e18240a26e0930400000750f0",
         ),
         (
             state(&bucket(200, 1000, 60_000), &[(T, 199), (T + 1, 1)]),
-            "010001401e18240a26187441cb024003f0",
+            "010001401e18240a26ff1ab700000750f0",
         ),
         (
             state(&bucket(MAX_COUNT, 1, MAX_PERIOD_MS), &[(T, MAX_COUNT)]),
-            "0100401e18240a06a000b8eb6c49ffffffd7182fda230000fe004039872ee1feff",
+            "0100401e18240a06a000b8eb6c49250000d7182fda23000000004039872ee1feff0100000000000000",
         ),
         // FIXED: packed, and wide for its window.
         (
             state(&fixed(10, DAY_MS), &[(T, 5)]),
-            "01360020bf77110a360500000000000080",
+            "013600809695250a360500000000000080",
         ),
         (
             state(&fixed(10, 90_001), &[(T, 5)]),
-            "01d8170a18240a06b0915f01000000000000000000000000000500000000000000",
+            "014066671d240a06b0915f01000000000000000000000000000500000000000000",
+        ),
+        // A month has its kind and its offset, here an hour less.
+        (
+            state(&calendar(10, Calendar::Month, -3_600_000), &[(T, 5)]),
+            "0100dc789c660b06b00024a59f00010000ffdc6d00000000000500000000000000",
         ),
         (
             state(&leak(200, 1000, 60_000), &[(T, 5)]),
-            "010000401e18240a4600a3e111004000f0",
+            "010000401e18240a46e0930400000750f0",
         ),
         (
             state(&leak(MAX_COUNT, 1, MAX_PERIOD_MS), &[(T, MAX_COUNT)]),
-            "0100401e18240a06c000b8eb6c49ffffffd7182fda230000fe004039872ee1feff",
+            "0100401e18240a06c000b8eb6c49250000d7182fda23000000004039872ee1feff0100000000000000",
         ),
         // Parts of 16, 32 and 64 bits.
         (
@@ -221,14 +227,14 @@ fn parts_are_as_wide_as_the_largest_needs() {
         (2, (1 << 16) - 1, 3),
         (3, (1 << 16) - 1, 3),
         (4, (1 << 16) - 1, 4),
-        (64, (1 << 16) - 1, 2 + 17),
+        (60, (1 << 16) - 1, 2 + 16),
         (2, 1 << 16, 4),
-        (64, (1 << 32) - 1, 2 + 33),
-        (64, 1 << 32, 2 + 65),
+        (60, (1 << 32) - 1, 2 + 31),
+        (60, 1 << 32, 2 + 61),
     ] {
         assert_eq!(words(precision, cost), expected, "{precision} {cost}");
     }
-    assert_eq!(words(64, MAX_COUNT), MAX_PACKED_LEN);
+    assert_eq!(words(60, MAX_COUNT), MAX_PACKED_LEN);
 }
 
 #[test]
@@ -240,6 +246,12 @@ fn usual_limits_take_16_bytes_when_full() {
         bucket(200, 1000, 60_000),
         leak(200, 1000, 60_000),
         fixed(1_000_000, DAY_MS),
+        bucket(10_000, 100, 60_000),
+        bucket(10_000, 1000, HOUR_MS),
+        bucket(10_000, 10_000, DAY_MS),
+        bucket(1_000_000, 1000, 1000),
+        bucket(300, 5, HOUR_MS),
+        bucket(1000, 100, DAY_MS),
     ] {
         let full = Key::default().peek(&limit, T, 0).remaining;
         let encoded = state(&limit, &[(T, full)]).packed().unwrap();
@@ -270,9 +282,32 @@ fn the_packed_form_ends_where_its_fields_end() {
     };
     assert_eq!(carried((1 << 29) - 1), 2);
     assert_eq!(carried(1 << 29), 4);
-    let tokens = (1 << 46) / 1000;
-    assert_eq!(words(&bucket(MAX_COUNT, MAX_COUNT, 1), T, tokens), 2);
-    assert_eq!(words(&bucket(MAX_COUNT, MAX_COUNT, 1), T, tokens + 1), 4);
+    // 40 bits of debt, in units of the power of ten that divides the refill; 10 bits of refill.
+    for (refill, unit) in [(7, 1), (70, 10), (700, 100), (7000, 1000), (70_000, 1000)] {
+        let tokens = (1 << 40) / (1000 / unit);
+        let tokens = tokens - u64::from(unit == 1000);
+        assert_eq!(words(&bucket(MAX_COUNT, refill, 1), T, tokens), 2);
+        assert_eq!(words(&leak(MAX_COUNT, refill, 1), T, tokens), 2);
+        assert_eq!(words(&bucket(MAX_COUNT, refill, 1), T, tokens + 1), 5);
+        assert_eq!(words(&leak(MAX_COUNT, refill, 1), T, tokens + 1), 5);
+    }
+    for (refill, expected) in [
+        (1, 2),
+        (1023, 2),
+        (1024, 5),
+        (10_230, 2),
+        (10_240, 5),
+        (102_300, 2),
+        (102_400, 5),
+        (1_023_000, 2),
+        (1_024_000, 5),
+        (MAX_COUNT, 5),
+    ] {
+        assert_eq!(words(&bucket(10, refill, 1000), T, 1), expected, "{refill}");
+    }
+    assert_eq!(words(&bucket(10, 1, 2049), T, 1), 5);
+    assert_eq!(words(&bucket(10, 1, 1000), (1 << 52) - 1, 1), 2);
+    assert_eq!(words(&bucket(10, 1, 1000), 1 << 52, 1), 5);
     for (span_ms, expected) in [
         (1, 2),
         (2047, 2),
@@ -333,10 +368,8 @@ fn a_blob_of_another_length_is_damaged() {
 fn fields_out_of_range_are_damaged() {
     let span = MAX_PERIOD_MS;
     let slide = 9 << 60 | T;
-    let bucket = 10 << 60 | T;
-    let expiry = |seconds: u64| seconds << 40 | 1;
+    let phase = |phase: u64| phase << 40 | 1;
     assert!(State::decode(&[slide, span, 1 << 56, 1 << 56]).is_ok());
-    assert!(State::decode(&[bucket, expiry(255), 1000 >> 8, 1000 << 56]).is_ok());
     for words in [
         // No state has these tags, and no packed state has a kind.
         [0, 1, 0, 1],
@@ -351,11 +384,26 @@ fn fields_out_of_range_are_damaged() {
         [slide, span, (1 << 56) + 1, 0],
         [slide, span, 0, (1 << 56) + 1],
         [slide, span, 0, 0],
-        [bucket, 1, 1000 >> 8, (1000 << 56) + 1],
-        [bucket, 1, u64::MAX, u64::MAX],
         // What only a bucket has.
-        [slide, expiry(1), 0, 1],
+        [slide, phase(1), 0, 1],
         [slide, 1, 1 << 57, 1],
+    ] {
+        assert_eq!(
+            State::decode(&words),
+            Err(Error::DamagedState),
+            "{words:x?}"
+        );
+    }
+    let bucket = 10 << 60 | T;
+    assert!(State::decode(&[bucket, phase(14), 1000 >> 8, 1000 << 56, MAX_COUNT]).is_ok());
+    for words in [
+        [bucket, 1, 1000 >> 8, (1000 << 56) + 1, 1],
+        [bucket, 1, u64::MAX, u64::MAX, 1],
+        [bucket, 1, 0, 0, 1],
+        [bucket, 1, 0, 1, 0],
+        [bucket, 1, 0, 1, MAX_COUNT + 1],
+        [bucket, phase(15), 0, 1, 1],
+        [slide, 1, 0, 1, 1],
     ] {
         assert_eq!(
             State::decode(&words),
@@ -375,14 +423,13 @@ fn fields_out_of_range_are_damaged() {
 #[test]
 fn an_unknown_tag_or_kind_is_newer() {
     for packed in [
-        &[5 << 60, 1][..],
-        &[6 << 60, 1],
+        &[6 << 60, 1][..],
         &[13 << 60, 1, 0, 1],
         &[14 << 60, 1, 0, 1],
     ] {
         assert_eq!(State::decode(packed), Err(Error::NewerState), "{packed:x?}");
     }
-    let known = 1..=7;
+    let known = 1..=8;
     for kind in (0..=u8::MAX).filter(|kind| !known.contains(kind)) {
         let head = 15 << 60 | u64::from(kind) << 52;
         assert_eq!(State::decode(&[head, 1, 0, 1]), Err(Error::NewerState));

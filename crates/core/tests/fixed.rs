@@ -129,8 +129,11 @@ fn a_key_expires_with_its_window() {
 #[test]
 fn a_clock_beyond_all_dates_counts_as_the_last_date() {
     let (limit, mut key) = (fixed(10, 1000), Key::default());
-    key.call(&limit, MAX_TIME_US, 10);
-    let left = (1000 - MAX_TIME_US % SECOND / MS) as i64;
+    // The longest window must still end at a representable time.
+    let last = MAX_TIME_US - MAX_PERIOD_MS * MS;
+    key.call(&limit, last, 10);
+    let left = (1000 - last % SECOND / MS) as i64;
+    assert_eq!(wait(key.call(&limit, last + 1, 1)), left);
     assert_eq!(wait(key.call(&limit, u64::MAX, 1)), left);
     assert_eq!(wait(key.call(&limit, 0, 1)), 1000);
 }
@@ -146,6 +149,7 @@ fn times_are_shown_in_milliseconds() {
         ("window_started_at_ms", MIDNIGHT / MS),
         ("count", 2),
         ("used", 0),
+        ("window_ends_at_ms", MIDNIGHT / MS + 60_000),
     ];
     assert!(fields.eq(expected.map(|(name, value)| (name, FieldValue::Number(value)))));
 }
@@ -155,6 +159,7 @@ fn a_limit_out_of_range_is_refused() {
     use rl_core::FixedLimit;
     assert!(FixedLimit::new(MAX_COUNT, MAX_PERIOD_MS).is_ok());
     assert_eq!(FixedLimit::new(MAX_COUNT + 1, 1), Err(Error::Limit));
-    assert_eq!(FixedLimit::new(1, 0), Err(Error::Window));
-    assert_eq!(FixedLimit::new(1, MAX_PERIOD_MS + 1), Err(Error::Window));
+    assert_eq!(FixedLimit::new(1, 0), Err(Error::FixedWindow));
+    let too_long = FixedLimit::new(1, MAX_PERIOD_MS + 1);
+    assert_eq!(too_long, Err(Error::FixedWindow));
 }

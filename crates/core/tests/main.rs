@@ -7,11 +7,13 @@
 #![allow(unused_must_use)]
 
 mod key;
+mod ledger;
 mod oracle;
 mod sequence;
 
 mod algorithms;
 mod bucket;
+mod calendar;
 mod corrupt_logs;
 mod corruption;
 mod counters;
@@ -28,9 +30,13 @@ mod policy_state;
 mod precision;
 mod properties;
 mod refunds;
+mod refunds_with_age;
 mod replication;
+mod reservation_blobs;
+mod reservations;
 mod slide;
 mod syntax;
+mod times;
 mod top_keys;
 mod units;
 

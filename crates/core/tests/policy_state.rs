@@ -19,7 +19,7 @@ impl Separate {
     fn call(&mut self, rules: &[Rule], now_us: u64, cost: u64, mode: Mode) -> Decision {
         let mut outcomes = Vec::new();
         for (rule, state) in rules.iter().zip(&self.0) {
-            let cost = rule.cost_of(cost);
+            let cost = rule.cost_of(cost, 1);
             let outcome = rule.limit.evaluate(state.as_ref(), now_us, cost, mode);
             outcomes.push(outcome.unwrap());
         }
@@ -527,8 +527,11 @@ fn a_call_that_costs_nothing_takes_no_fixed_cost_either() {
     let [fixed, free] = rules.as_slice() else {
         panic!("two rules");
     };
-    assert_eq!([0, 1, 2].map(|cost| fixed.cost_of(cost)), [0, 3, 3]);
-    assert_eq!([0, 1, 2].map(|cost| free.cost_of(cost)), [0, 1, 2]);
+    assert_eq!([0, 1, 2].map(|cost| fixed.cost_of(cost, 1)), [0, 3, 3]);
+    assert_eq!([0, 1, 2].map(|cost| free.cost_of(cost, 1)), [0, 1, 2]);
+    assert_eq!([0, 1, 2].map(|cost| fixed.cost_of(cost, 5)), [0, 15, 15]);
+    assert_eq!([0, 1, 2].map(|cost| fixed.cost_of(cost, 0)), [0, 0, 0]);
+    assert_eq!([0, 1, 2].map(|cost| free.cost_of(cost, 5)), [0, 1, 2]);
 }
 
 #[test]
@@ -603,8 +606,23 @@ fn member_field(state: &State, place: usize, name: &str) -> u64 {
 fn which_limits_fix_their_cost_is_shown() {
     let text = "SLIDE 9 1m SLIDE 9 1h COST 2 FIXED 9 1h BUCKET 9 1 1h COST 1";
     let state = used(text, 3);
-    let fixed = [0, 1, 2, 3].map(|place| member_field(&state, place, "has_fixed_cost"));
-    assert_eq!(fixed, [0, 1, 0, 1]);
+    let fixed = [1, 3].map(|place| member_field(&state, place, "fixed_cost"));
+    assert_eq!(fixed, [2, 1]);
+    let State::Policy(policy) = &state else {
+        panic!("{state:?}");
+    };
+    let fields = State::Policy(policy.clone()).inspect(NOON_US);
+    let Some(rl_core::FieldValue::Limits(limits)) = fields.first().map(|field| &field.value) else {
+        panic!("{fields:?}");
+    };
+    for place in [0, 2] {
+        assert!(
+            limits[place]
+                .1
+                .iter()
+                .all(|field| field.name != "fixed_cost")
+        );
+    }
     let used = [0, 1, 2, 3].map(|place| member_field(&state, place, "used"));
     assert_eq!(used, [3, 2, 3, 1]);
 }
@@ -619,7 +637,7 @@ fn several_limits_are_shown_as_they_are_written() {
 
 #[test]
 fn memory_is_that_of_the_members_and_of_what_they_have() {
-    let rule = size_of::<rl_core::RuleState>();
+    let rule = size_of::<(Option<u64>, rl_core::RuleState)>();
     let large = size_of::<State>();
     let log = used("EXACT 9 1m", 1);
     let (bytes, pieces) = (log.heap_bytes(), log.allocations());
@@ -638,8 +656,8 @@ fn memory_is_that_of_the_members_and_of_what_they_have() {
         ("SLIDE 1 1 SLIDE 1 2 SLIDE 1 3 SLIDE 1 4", 4 * rule, 2),
         ("SLIDE 1 1 SLIDE 1 2 SLIDE 1 3", 0, 1),
         (
-            "SLIDE 9 1m PRECISION 4 SLIDE 9 1h",
-            2 * rule + large + 5 * size_of::<u64>(),
+            "SLIDE 9 1m PRECISION 20 SLIDE 9 1h",
+            2 * rule + large + 21 * size_of::<u64>(),
             2 + 1 + 1,
         ),
     ] {
@@ -700,5 +718,77 @@ fn the_encoding_stays_as_it_is() {
     assert_eq!(hex(&next.blob()), GOLDEN_UPDATE);
 }
 
-const GOLDEN: &str = "0100000000000050f0030111010000401e18240a1600000020000000f011012000401e18240a2600ecba8302001cf2170100000000000010f0e8070100401e18240a0600020103";
-const GOLDEN_UPDATE: &str = "0100000000000060f000020011010000401e18240a1600000040000000f011012000401e18240a26004827ad010068f1";
+const GOLDEN: &str = "0100000000000050f003010111010000401e18240a1600000020000000f011012000401e18240a2600ecba83021450f1170100000000000010f0e8070100401e18240a0600020103";
+const GOLDEN_UPDATE: &str = "0100000000000060f000020011010000401e18240a1600000040000000f011012000401e18240a26004827ad011450f1";
+
+/// Fixed costs are refunded by the number of calls, the others by units; without TIMES, only the others are.
+#[test]
+fn a_refund_of_calls_refunds_fixed_costs() {
+    // Inline, and too large for that: five limits, a log, a cost of more than two bytes.
+    for (text, fixed) in [
+        ("SLIDE 900000 1m COST 2 BUCKET 900000 1 1h", 2),
+        ("SLIDE 900000 1m COST 65534 BUCKET 900000 1 1h", 65_534),
+        ("SLIDE 900000 1m COST 65535 BUCKET 900000 1 1h", 65_535),
+        ("FIXED 900000 1d COST 70000 LEAK 900000 1 1h", 70_000),
+        ("SLIDE 900000 1m COST 3 EXACT 900000 1h", 3),
+        (
+            "SLIDE 900000 1m COST 4 SLIDE 900000 1h SLIDE 900000 1d FIXED 900000 1h FIXED 900000 1d",
+            4,
+        ),
+    ] {
+        let state = used(text, 7);
+        let usage = |state: &State| [0, 1].map(|place| member_field(state, place, "used"));
+        assert_eq!(usage(&state), [fixed, 7], "{text}");
+        let refund = |state: &State, units, calls| {
+            let request = rl_core::RefundRequest {
+                units,
+                calls,
+                age_us: None,
+            };
+            let refund = state.refund(NOON_US, request).unwrap();
+            let mut after = state.clone();
+            match refund.update {
+                Some(update) if refund.units > 0 => {
+                    let sent = update.blob();
+                    after.apply(Update::decode_blob(&sent).unwrap());
+                }
+                _ => {}
+            }
+            (refund.units, after)
+        };
+        let (units, after) = refund(&state, 5, 0);
+        assert_eq!((units, usage(&after)), (5, [fixed, 2]), "{text}");
+        // All of the fixed cost is refunded, so nothing is left of that limit.
+        let (units, after) = refund(&state, 0, 1);
+        assert_eq!(units, fixed, "{text}");
+        assert_eq!(member_field(&after, 1, "used"), 7, "{text}");
+        let (units, after) = refund(&after, 3, 1);
+        assert_eq!(units, 3, "{text}");
+        assert_eq!(member_field(&after, 1, "used"), 4, "{text}");
+        // The cost survives the encoding, and the product has a range.
+        let read = State::decode_blob(&state.blob()).unwrap();
+        assert_eq!(read, state);
+        assert_eq!(member_field(&read, 0, "fixed_cost"), fixed);
+        let request = rl_core::RefundRequest {
+            units: 1,
+            calls: rl_core::MAX_COUNT,
+            age_us: None,
+        };
+        assert_eq!(state.refund(NOON_US, request), Err(Error::TotalCost));
+    }
+}
+
+#[test]
+fn a_changed_fixed_cost_is_stored_with_the_next_charge() {
+    for log in ["", " EXACT 100 1h"] {
+        let state = used(&format!("SLIDE 100 1m COST 2{log}"), 1);
+        let three = rules(&format!("SLIDE 100 1m COST 3{log}"));
+        let limit = three.limit().unwrap();
+        assert!(limit.fits(&state));
+        let mut after = state.clone();
+        let outcome = limit.evaluate(Some(&state), NOON_US, 1, Mode::Check);
+        after.apply(outcome.unwrap().update.unwrap());
+        assert_eq!(member_field(&after, 0, "fixed_cost"), 3);
+        assert_eq!(member_field(&after, 0, "used"), 5);
+    }
+}

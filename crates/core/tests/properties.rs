@@ -3,11 +3,11 @@
 use crate::key::{Key, MS, NOW, Rule};
 use crate::oracle::Oracle;
 use crate::sequence::{
-    Call, Clock, any_calls, any_rule, buckets, changing_rules, exacts_of_one_window, fixeds, leaks,
-    leases, leases_of_one_limit, one_rule, precise, rates, slides, under,
+    Call, Clock, any_calls, any_rule, buckets, calendars, changing_rules, exacts_of_one_window,
+    fixeds, leaks, leases, leases_of_one_limit, one_rule, precise, rates, slides, under,
 };
 use proptest::prelude::*;
-use rl_core::{MAX_TIME_US, MAX_WAIT_MS, Mode};
+use rl_core::{MAX_TIME_US, MAX_WAIT_MS, Mode, Update};
 
 /// A debt that drains for longer is forgotten after 68 years.
 const FOR_EVER_MS: u64 = ((1 << 31) - 2) * 1000;
@@ -72,6 +72,13 @@ proptest! {
 
     #[test]
     fn fixed_answers_as_the_contract_reads(calls in changing_rules(fixeds(), Clock::Stepping)) {
+        check_answers(&calls)?;
+    }
+
+    #[test]
+    fn calendar_windows_answer_as_the_contract_reads(
+        calls in changing_rules(calendars(), Clock::Stepping)
+    ) {
         check_answers(&calls)?;
     }
 
@@ -155,24 +162,28 @@ proptest! {
     }
 
     /// In any stretch of real time: one limit at once, what flows back over the stretch, and one limit
-    /// more for every step forward. A step back gives nothing. A fixed window's edge gives one more, and
-    /// may be stepped back over.
+    /// more for every step forward. A step back gives nothing. A fixed window's edge gives one more, and a
+    /// step in either direction may lead to another edge.
     #[test]
     fn never_over_the_limit(calls in one_rule(rates(), Clock::Stepping)) {
         for first in 0..calls.len() {
-            let edges = u128::from(matches!(calls[first].rule, Rule::Fixed(..)));
+            let edges = u128::from(matches!(calls[first].rule, Rule::Fixed(..) | Rule::Calendar(..)));
             let (mut elapsed, mut granted, mut limits) = (0, 0, 1 + edges);
             for (index, call) in calls.iter().enumerate().skip(first) {
                 if index > first {
                     let before = i128::from(calls[index - 1].now_us);
                     elapsed += (i128::from(call.now_us) - before - call.stepped_us) as u128;
-                    limits += u128::from(call.stepped_us > 0) + edges * u128::from(call.stepped_us < 0);
+                    limits += u128::from(call.stepped_us > 0) + edges * u128::from(call.stepped_us != 0);
                 }
                 if call.outcome.decision.allowed && call.mode == Mode::Check && !call.peek {
                     granted += u128::from(call.cost);
                 }
                 let (size, flow) = (u128::from(call.rule.size()), u128::from(call.rule.flow()));
-                let span = u128::from(call.rule.span_us());
+                let span = match call.rule {
+                    Rule::Calendar(_, calendar, _) => calendar.shortest_ms() * MS,
+                    rule => rule.span_us(),
+                };
+                let span = u128::from(span);
                 let bound = limits * size * span + flow * elapsed;
                 prop_assert!(granted * span <= bound, "from {}: {:?}", first, call);
             }
@@ -195,7 +206,8 @@ proptest! {
                 let part_us = (window_ms * MS).div_ceil(n.into());
                 (part_us * (u64::from(n) + 1)).div_ceil(MS)
             }
-            Rule::Fixed(_, span_ms) | Rule::Exact(_, span_ms) => span_ms,
+            Rule::Fixed(_, span_ms, _) | Rule::Exact(_, span_ms) => span_ms,
+            Rule::Calendar(_, calendar, _) => calendar.longest_ms(),
             Rule::Bucket(..) | Rule::Leak(..) | Rule::Lease(..) => {
                 last.outcome.decision.reset_after_ms
             }
@@ -240,7 +252,8 @@ proptest! {
             }
             // What a call is denied under may be a shorter window than the log is kept for.
             let kept_for_others = matches!(call.rule, Rule::Exact(..)) && !call.outcome.decision.allowed;
-            prop_assert!(kept_for_others || expiry.at_ms * MS <= reset_us + 1001 * MS, "{:?}", call);
+            let kept_us = call.rule.late_ms() * MS;
+            prop_assert!(kept_for_others || expiry.at_ms * MS <= reset_us + kept_us, "{:?}", call);
 
             // Without the key, every call is answered the same and leaves the same behind.
             let limit = call.rule.limit();
@@ -249,7 +262,16 @@ proptest! {
                     let kept = key.evaluate(&limit, at, cost, mode);
                     let gone = Key::default().evaluate(&limit, at, cost, mode);
                     prop_assert_eq!(kept.decision, gone.decision, "{:?}", call);
-                    prop_assert_eq!(kept.update, gone.update, "{:?}", call);
+                    if call.rule.drains() {
+                        // Only the seconds at which they expire differ.
+                        let left = |update: Option<Update>| {
+                            let state = update.and_then(Update::into_initial);
+                            state.map(|state| state.inspect(at))
+                        };
+                        prop_assert_eq!(left(kept.update), left(gone.update), "{:?}", call);
+                    } else {
+                        prop_assert_eq!(kept.update, gone.update, "{:?}", call);
+                    }
                 }
             }
         }
@@ -258,9 +280,13 @@ proptest! {
     #[test]
     fn an_expiry_stays_only_where_it_still_fits(calls in any_calls()) {
         for call in calls.iter().filter(|call| call.outcome.update.is_some()) {
-            if call.outcome.expiry.unchanged {
-                let ((_, kept), new) = (call.stored.unwrap(), call.outcome.expiry);
-                prop_assert_eq!(kept.at_ms, new.at_ms);
+            let new = call.outcome.expiry;
+            match call.stored {
+                Some((_, kept)) if call.rule.drains() => {
+                    prop_assert_eq!(new.unchanged, kept.at_ms == new.at_ms, "{:?}", call);
+                }
+                Some((_, kept)) => prop_assert!(!new.unchanged || kept.at_ms == new.at_ms),
+                None => prop_assert!(!new.unchanged),
             }
         }
     }

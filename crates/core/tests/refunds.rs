@@ -64,7 +64,7 @@ proptest! {
             let cut_short = before.0.as_ref().unwrap().expire_at_ms() * MS < clear;
             if wait_ms > 0 && wait_ms < MAX_WAIT_MS / 4 && given > 0 && !cut_short {
                 prop_assert!(state.expire_at_ms() * MS + MS > clear, "{state:?} {call:?}");
-                prop_assert!(state.expire_at_ms() <= before.0.as_ref().unwrap().expire_at_ms().max(clear / MS + 1001));
+                prop_assert!(state.expire_at_ms() <= before.0.as_ref().unwrap().expire_at_ms());
             }
         }
     }
@@ -100,21 +100,10 @@ proptest! {
             let dropped = used(&before, at) - used(&key, at);
             prop_assert!(given <= units);
             let open = available(&key, rule, at) - available(&before, rule, at);
-            if rule.drains() {
-                // The rate is not stored, and the expiry is on a full second: as much as flows back in that second may be
-                // reported on top, and the rounding of both.
-                let flow = u128::from(rule.flow()) * 1_002_000;
-                let second = flow.div_ceil(u128::from(rule.span_us())) as u64 + 2;
-                prop_assert!(open <= given && given <= units, "{open} {given} {call:?}");
-                if available(&before, rule, at) > 0 && before.0.as_ref().is_some_and(|s| s.expire_at_ms() < call.now_us / MS + (1 << 40)) {
-                    prop_assert!(given - open <= second, "{open} {given} {second} {call:?}");
-                }
-            } else {
-                prop_assert_eq!(given, dropped, "{:?}", call);
-                // A change of the window counts only with the next call, so both are in the same window here.
-                if available(&before, rule, at) > 0 {
-                    prop_assert_eq!(given, open, "{:?}", call);
-                }
+            prop_assert_eq!(given, dropped, "{:?}", call);
+            // A change of the window or the rate counts only with the next call, so both are the same here.
+            if available(&before, rule, at) > 0 {
+                prop_assert_eq!(given, open, "{:?}", call);
             }
         }
     }
@@ -155,13 +144,20 @@ fn faded_units_are_reported_as_what_is_left_of_them() {
     assert_eq!(key.remaining(&limit, at), 85);
     assert_eq!(key.refund(at, 1000), 15);
     assert_eq!(key.0, None);
+}
 
+#[test]
+fn sub_windows_refund_the_latest_units_first_and_in_full() {
     let (limit, mut key) = (parts(100, 60_000, 2), Key::default());
-    key.call(&limit, NOW, 100);
+    key.call(&limit, NOW, 60);
+    key.call(&limit, NOW + 40 * SECOND, 30);
     let at = NOW + 75 * SECOND;
+    assert_eq!(key.refund(at, 40), 40);
     assert_eq!(key.remaining(&limit, at), 50);
-    assert_eq!(key.refund(at, 40), 20);
-    assert_eq!(key.remaining(&limit, at), 70);
+    // The 50 that are left belong to the first call.
+    assert_eq!(key.remaining(&limit, NOW + 90 * SECOND), 100);
+    assert_eq!(key.refund(at, 1000), 50);
+    assert_eq!(key.0, None);
 }
 
 #[test]
@@ -239,39 +235,41 @@ fn a_refund_of_all_that_is_still_owed_deletes_the_key() {
         let mut key = Key::default();
         key.call(&limit, NOW, 10);
         let at = NOW + 5 * SECOND;
-        // Half has flowed back; the rate is not stored, so it may be taken for up to a second less.
-        assert!((5..=6).contains(&key.refund(at, 10)), "{limit:?}");
+        // Half has flowed back.
+        assert_eq!(used(&key, at), 5, "{limit:?}");
+        assert_eq!(used(&key, at + 1), 5, "{limit:?}");
+        assert_eq!(used(&key, at + SECOND), 4, "{limit:?}");
+        assert_eq!(key.refund(at, 10), 5, "{limit:?}");
         assert_eq!(key.0, None, "{limit:?}");
     }
 }
 
 #[test]
-fn what_is_left_of_a_debt_keeps_the_key_for_its_share_of_the_time() {
-    // 100 units drain in 25.6 s, so the key is kept for 26 s from the full second.
-    let (limit, mut key) = (bucket(100, 1, 256), Key::default());
-    let second = NOW / SECOND;
-    let expiry = key.store(&limit, NOW, 100, Mode::Check).expiry;
-    assert_eq!(expiry.at_ms, (second + 26) * 1000);
-    // Half of it: 13 s, rounded up with the rounding of the share, and the second's own.
-    assert_eq!(key.refund(NOW, 50), 50);
-    assert_eq!(key.0.as_ref().unwrap().expire_at_ms(), (second + 15) * 1000);
-    // All but nothing: no longer than before.
-    let (limit, mut key) = (bucket(100, 1, 256), Key::default());
-    key.store(&limit, NOW, 100, Mode::Check);
-    assert_eq!(key.refund(NOW, 1), 1);
-    assert_eq!(key.0.as_ref().unwrap().expire_at_ms(), (second + 26) * 1000);
+fn what_is_left_of_a_debt_keeps_the_key_for_as_long_as_it_takes_to_drain() {
+    // 100 units drain in 256 s, half of them in 128 s.
+    let (limit, mut key) = (bucket(100, 1, 2560), Key::default());
+    let expiry = key.store(&limit, NOW, 100, Mode::Check).expiry.at_ms;
+    let drained_ms = NOW / MS + 256_000;
+    assert!((drained_ms..drained_ms + 30_000).contains(&expiry));
+    assert_eq!(key.refund(NOW + 10 * SECOND, 50), 50);
+    let sooner = key.0.as_ref().unwrap().expire_at_ms();
+    let drained_ms = NOW / MS + 128_000;
+    assert!((drained_ms..drained_ms + 30_000).contains(&sooner));
+    assert_eq!((expiry - sooner) % 15_000, 0);
+    // What has drained since the charge is not refunded: 50 − 46.
+    assert_eq!(used(&key, NOW + 118 * SECOND), 4);
+    assert_eq!(key.refund(NOW + 118 * SECOND, 1000), 4);
 }
 
 #[test]
-fn a_debt_of_more_than_68_years_is_refunded_by_what_was_owed() {
+fn a_debt_of_more_than_68_years_is_refunded_as_any_other() {
     let year = 365 * 24 * 60 * 60 * SECOND;
     let (limit, mut key) = (bucket(100, 1, 3650 * 86_400_000), Key::default());
     let expiry = key.store(&limit, NOW, 100, Mode::Check).expiry;
-    // How much of it has drained is unknown, and the key is kept as long as any.
-    assert_eq!(used(&key, NOW + 60 * year), 100);
+    assert_eq!(used(&key, NOW + 60 * year), 94);
     assert_eq!(key.refund(NOW + 60 * year, 1), 1);
     assert_eq!(key.0.as_ref().unwrap().expire_at_ms(), expiry.at_ms);
-    assert_eq!(key.refund(NOW + 60 * year, 1000), 99);
+    assert_eq!(key.refund(NOW + 60 * year, 1000), 93);
 }
 
 #[test]

@@ -83,6 +83,25 @@ impl CarriedUsage<'_> {
         }
     }
 
+    /// See [`Limit::affordable_calls`].
+    pub fn affordable_calls(
+        &self,
+        limit: &Limit,
+        now_us: u64,
+        cost: u64,
+        max: u64,
+    ) -> Result<u64, Error> {
+        match (&self.0, limit) {
+            (Carried::One(state), limit) => {
+                limit.affordable_calls(state.as_ref(), now_us, cost, max)
+            }
+            (Carried::Rules(rules), Limit::Policy(limit)) => {
+                rules.affordable_calls(limit, now_us, cost, max)
+            }
+            (Carried::Rules(_), _) => Err(Error::WrongAlgorithm),
+        }
+    }
+
     /// The usage as a state of its own; a log is copied.
     #[must_use]
     pub fn into_state(self) -> Option<State> {

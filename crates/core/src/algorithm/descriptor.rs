@@ -48,6 +48,8 @@ pub enum ParameterKind {
     Integer,
     /// A duration, such as `60` or `1m`.
     Duration,
+    /// A duration with an optional minus sign, such as `-9h`.
+    SignedDuration,
     /// Any text.
     Text,
 }
@@ -73,6 +75,14 @@ impl Parameter {
         }
     }
 
+    /// An option: `token` and a duration that may be negative.
+    pub(crate) const fn signed_duration_option(name: &'static CStr, token: &'static CStr) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::new(name, ParameterKind::SignedDuration)
+        }
+    }
+
     const fn new(name: &'static CStr, kind: ParameterKind) -> Self {
         Self {
             name,
@@ -90,6 +100,9 @@ impl fmt::Display for Parameter {
             (Some(token), ParameterKind::Integer) => write!(f, "{} n", token.to_string_lossy()),
             (Some(token), ParameterKind::Duration) => {
                 write!(f, "{} duration", token.to_string_lossy())
+            }
+            (Some(token), ParameterKind::SignedDuration) => {
+                write!(f, "{} [-]duration", token.to_string_lossy())
             }
             (Some(token), ParameterKind::Text) => write!(f, "{} text", token.to_string_lossy()),
         }

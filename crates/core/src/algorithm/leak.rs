@@ -8,11 +8,12 @@ use std::fmt;
 use super::bucket::{BucketLimit, BucketState};
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, PackedLimit, PackedState};
-use crate::decision::{Evaluation, Mode, wait_ms};
+use crate::decision::{Evaluation, Mode};
 use crate::encoding::{Fields, Packed, Tag};
 use crate::inspect::StateField;
+use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::units::MAX_TIME_US;
+use crate::reservation::Origin;
 use crate::{Error, Scale};
 
 /// A queue of at most `capacity` units, of which `rate` leave evenly over each `period`.
@@ -62,6 +63,7 @@ impl<'a> AlgorithmLimit<'a> for LeakLimit {
 
     type Owned = Self;
 
+    #[inline(always)]
     fn parse(args: &mut impl Iterator<Item = &'a [u8]>) -> Result<Self, Error> {
         BucketLimit::parse(args).map(Self).map_err(name_the_rate)
     }
@@ -94,6 +96,7 @@ impl fmt::Display for LeakLimit {
     }
 }
 
+#[cold]
 fn name_the_rate(error: Error) -> Error {
     match error {
         Error::Refill => Error::Rate,
@@ -117,12 +120,10 @@ impl PackedLimit for LeakLimit {
         cost: u64,
         mode: Mode,
     ) -> Evaluation<LeakState> {
-        let now_us = now_us.min(MAX_TIME_US);
         let queue = stored.map(|stored| &stored.0);
-        let mut evaluation = self.0.evaluate(queue, now_us, cost, mode);
+        let (mut evaluation, delay_ms) = self.0.decide(queue, now_us, cost, mode);
         if evaluation.decision.allowed {
-            let ahead = queue.map_or(0, |queue| self.0.debt_at(queue, now_us));
-            evaluation.decision.retry_after_ms = wait_ms(self.0.drain_us(ahead)) as i64;
+            evaluation.decision.retry_after_ms = delay_ms() as i64;
         }
         evaluation.map(LeakState)
     }
@@ -140,12 +141,28 @@ impl AlgorithmState for LeakState {
     }
 
     fn inspect(&self, now_us: u64) -> Vec<StateField> {
-        self.0.inspect(now_us)
+        self.0.inspect_with(now_us, "rate")
     }
 
-    fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<Self>), Error> {
-        let (refunded, left) = self.0.refund(now_us, units)?;
+    fn refund(&self, now_us: u64, request: &RefundRequest) -> Result<(u64, Option<Self>), Error> {
+        let (refunded, left) = self.0.refund(now_us, request)?;
         Ok((refunded, left.map(Self)))
+    }
+
+    fn origin(&self) -> Option<Origin<'static>> {
+        Some(Origin::Leak(self.0.charged_debt()))
+    }
+
+    fn mark_reserved(&mut self, now_us: u64) {
+        self.0.mark_reserved(now_us);
+    }
+
+    fn refund_origin(&self, now_us: u64, origin: &Origin, units: u64) -> (u64, Option<Self>) {
+        let Origin::Leak(charged) = origin else {
+            return (0, None);
+        };
+        let (refunded, left) = self.0.refund_debt(now_us, charged, units);
+        (refunded, left.map(Self))
     }
 
     #[inline(always)]
@@ -165,6 +182,7 @@ impl PackedState for LeakState {
         self.0.encode_as(Tag::LEAK)
     }
 
+    #[inline(always)]
     fn decode(fields: Fields) -> Result<Self, Error> {
         BucketState::decode(fields).map(Self)
     }

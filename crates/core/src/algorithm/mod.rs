@@ -18,7 +18,9 @@ use std::fmt;
 
 use crate::encoding::{Blob, Fields, Packed};
 use crate::inspect::StateField;
+use crate::refund::{Refund, RefundRequest};
 use crate::relocate::{Relocate, Walk};
+use crate::reservation::Origin;
 use crate::{Error, Evaluation, Mode, Scale};
 use traits::{
     AlgorithmLimit, AlgorithmState, BoxedLimit, BoxedState, BoxedUpdate, PackedLimit, PackedState,
@@ -28,14 +30,15 @@ pub use bucket::{BucketLimit, BucketState};
 pub use carry_over::CarriedUsage;
 pub use descriptor::{Descriptor, Parameter, ParameterKind};
 pub use exact::{ExactLimit, ExactState, ExactUpdate, MAX_EXACT_LIMIT};
-pub use fixed::{FixedLimit, FixedState};
+pub use fixed::{FixedLimit, FixedState, FixedWindow};
 pub use leak::{LeakLimit, LeakState};
 pub use lease::{LeaseLimit, LeaseState, LeaseUpdate, MAX_HOLDER_LEN, MAX_HOLDERS, check_holder};
 pub(crate) use policy_limits::check_allowed_in_policy;
 pub use policy_limits::{
-    MAX_RULES, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate,
+    FixedCosts, InlineCost, MAX_RULES, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState,
+    RuleUpdate,
 };
-pub use slide::{MAX_PRECISION, SlideLimit, SlideState, SubWindows, TwoWindows};
+pub use slide::{MAX_PRECISION, MIN_PRECISION, SlideLimit, SlideState, SubWindows, TwoWindows};
 
 macro_rules! algorithms {
     (
@@ -265,20 +268,64 @@ macro_rules! algorithms {
             }
 
             /// Refunds units, the latest first; never more than are in use.
-            pub fn refund(&self, now_us: u64, units: u64) -> Result<Refund<'static>, Error> {
+            pub fn refund(
+                &self,
+                now_us: u64,
+                request: impl Into<RefundRequest>,
+            ) -> Result<Refund<'static>, Error> {
+                let request = request.into();
                 let now_us = now_us.min(crate::MAX_TIME_US);
                 Ok(match self {
                     $(Self::$packed(state) => {
-                        let (units, left) = state.refund(now_us, units)?;
+                        let (units, left) = state.refund(now_us, &request)?;
                         let update = left.map(|left| Update::Replace(Self::$packed(left)));
                         Refund { units, update }
                     })+
                     $(Self::$boxed(state) => {
-                        let (units, left) = state.refund(now_us, units)?;
+                        let (units, left) = state.refund(now_us, &request)?;
                         let update = left.map(Update::$boxed);
                         Refund { units, update }
                     })+
                 })
+            }
+
+            /// Where the units of the call that left this state are counted; `None` if there are several limits or holders.
+            pub(crate) fn origin(&self) -> Option<Origin<'static>> {
+                match self {
+                    $(Self::$packed(state) => state.origin(),)+
+                    $(Self::$boxed(state) => state.origin(),)+
+                }
+            }
+
+            /// Marks the state as one that has units of a reservation.
+            pub(crate) fn mark_reserved(&mut self, now_us: u64) {
+                let now_us = now_us.clamp(1, crate::MAX_TIME_US);
+                match self {
+                    $(Self::$packed(state) => state.mark_reserved(now_us),)+
+                    $(Self::$boxed(state) => state.mark_reserved(now_us),)+
+                }
+            }
+
+            /// Refunds up to `units` of those that are counted at `origin`.
+            pub(crate) fn refund_origin(
+                &self,
+                now_us: u64,
+                origin: &Origin,
+                units: u64,
+            ) -> Refund<'static> {
+                let now_us = now_us.min(crate::MAX_TIME_US);
+                match self {
+                    $(Self::$packed(state) => {
+                        let (units, left) = state.refund_origin(now_us, origin, units);
+                        let update = left.map(|left| Update::Replace(Self::$packed(left)));
+                        Refund { units, update }
+                    })+
+                    $(Self::$boxed(state) => {
+                        let (units, left) = state.refund_origin(now_us, origin, units);
+                        let update = left.map(Update::$boxed);
+                        Refund { units, update }
+                    })+
+                }
             }
 
             /// Whether dropping the state frees memory.
@@ -413,7 +460,38 @@ algorithms! {
     }
 }
 
+impl Limit<'_> {
+    /// The most calls of `cost` each, up to `max`, that the limit allows at `now_us` in one step.
+    pub fn affordable_calls(
+        &self,
+        stored: Option<&State>,
+        now_us: u64,
+        cost: u64,
+        max: u64,
+    ) -> Result<u64, Error> {
+        match (self, stored) {
+            (Self::Policy(limit), None) => limit.affordable_calls(None, now_us, cost, max),
+            (Self::Policy(limit), Some(State::Policy(stored))) => {
+                limit.affordable_calls(Some(stored), now_us, cost, max)
+            }
+            (limit, stored) => {
+                let uncharged = limit.evaluate(stored, now_us, 0, Mode::Check)?;
+                Ok(uncharged.decision.affordable_calls(cost).min(max))
+            }
+        }
+    }
+}
+
+/// Keys of several limits hold a `State` in a box: a larger one would make each of them larger.
+const _: () = assert!(size_of::<State>() <= 64);
+
 impl Algorithm {
+    /// Whether an allowed call has to wait before it proceeds: the reply's `retry_after_ms` is then its delay.
+    #[must_use]
+    pub const fn reports_delay(self) -> bool {
+        matches!(self, Self::Leak)
+    }
+
     /// The name in specs.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -446,16 +524,6 @@ impl Algorithm {
         };
         self.descriptor().options.iter().any(named)
     }
-}
-
-/// The result of a refund or a release.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct Refund<'a> {
-    /// Units that were refunded or released.
-    pub units: u64,
-    /// What is left to be stored; `None` if nothing is left, so that the key can be deleted.
-    pub update: Option<Update<'a>>,
 }
 
 impl State {

@@ -9,7 +9,9 @@ use super::Descriptor;
 use crate::decision::{Evaluation, Mode};
 use crate::encoding::{Blob, Fields, Packed};
 use crate::inspect::StateField;
+use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
+use crate::reservation::Origin;
 use crate::{Error, Scale};
 
 /// A limit: the parameters of an algorithm.
@@ -80,9 +82,28 @@ pub(crate) trait AlgorithmState: Sized {
     /// The state field by field, and usage at `now_us`.
     fn inspect(&self, now_us: u64) -> Vec<StateField>;
 
-    /// Refunds up to `units`, the latest first. Returns the units that were refunded, and what is left to be
-    /// stored, if anything.
-    fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<Self::Refunded>), Error>;
+    /// Refunds up to the units of the request, the latest first. Returns the units that were refunded, and what is left to
+    /// be stored, if anything.
+    fn refund(
+        &self,
+        now_us: u64,
+        request: &RefundRequest,
+    ) -> Result<(u64, Option<Self::Refunded>), Error>;
+
+    /// Where the units of the call that left this state are counted; `None` if the state does not tell.
+    fn origin(&self) -> Option<Origin<'static>>;
+
+    /// Remembers the time of the first reservation, if nothing else tells this state from that of a key which was deleted
+    /// and created again.
+    fn mark_reserved(&mut self, now_us: u64);
+
+    /// Refunds up to `units` of those that are counted at `origin`. Returns the same as [`Self::refund`].
+    fn refund_origin(
+        &self,
+        now_us: u64,
+        origin: &Origin,
+        units: u64,
+    ) -> (u64, Option<Self::Refunded>);
 
     /// Whether dropping the state frees memory.
     fn owns_memory(&self) -> bool;

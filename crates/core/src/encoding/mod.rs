@@ -10,12 +10,12 @@ mod tags;
 use smallvec::SmallVec;
 
 use crate::{Algorithm, Error, SlideState, State, Update};
-use packed::{WIDE_LEN, fields};
+use packed::{INLINE_LEN, fields, marked_fields};
 use tags::Mark;
 
-pub(crate) use packed::{EXTRA_BITS, Fields, LOW_BITS, decode_sub_windows};
+pub(crate) use packed::{Fields, LOW_BITS, decode_sub_windows};
 pub use packed::{MAX_PACKED_LEN, PACKED_HEAD_LEN, Packed, packed_len};
-pub(crate) use reader::{Reader, write_bytes, write_varint};
+pub(crate) use reader::{Buffer, Reader, write_bytes, write_varint, write_varints};
 pub use tags::{ENCODING_VERSION, check_version};
 pub(crate) use tags::{Kind, Tag};
 
@@ -34,6 +34,10 @@ impl State {
             return Err(Error::DamagedState);
         }
         match Tag::of(first) {
+            Tag::RESERVED => {
+                let (tag, fields) = marked_fields(packed)?;
+                Self::from_fields(tag.algorithm()?, fields)
+            }
             Tag::SUB_WINDOWS => Ok(Self::Slide(SlideState::decode_sub_windows(packed)?)),
             Tag::EXTENDED => Err(extended(first)),
             tag => Self::from_fields(tag.algorithm()?, fields(packed)?),
@@ -100,7 +104,7 @@ impl<'a> Update<'a> {
                 State::read_boxed(algorithm, from.rest()).map(Self::Replace)
             }
             Some(Kind::Update(algorithm)) => Self::read_boxed(algorithm, from.rest()),
-            Some(Kind::Overrides) => Err(Error::DamagedState),
+            Some(Kind::Overrides | Kind::Reservation) => Err(Error::DamagedState),
             None => decode_packed(body).map(Self::Replace),
         }
     }
@@ -112,7 +116,7 @@ fn decode_packed(body: &[u8]) -> Result<State, Error> {
     }
     let (integers, _) = body.as_chunks();
     let integers = integers.iter().map(|integer| u64::from_le_bytes(*integer));
-    let integers: SmallVec<[u64; WIDE_LEN]> = integers.collect();
+    let integers: SmallVec<[u64; INLINE_LEN]> = integers.collect();
     let state = State::decode(&integers)?;
     // Equal states have equal bits: only what we write is accepted.
     match state.packed() {
@@ -126,17 +130,32 @@ pub(crate) fn algorithm_of_blob(blob: &[u8]) -> Option<Algorithm> {
     let first = u64::from_le_bytes(*blob.get(1..)?.first_chunk()?);
     match Kind::of(first).ok()? {
         Some(Kind::State(algorithm) | Kind::Update(algorithm)) => Some(algorithm),
-        Some(Kind::Overrides) => None,
+        Some(Kind::Overrides | Kind::Reservation) => None,
+        None if Tag::of(first) == Tag::RESERVED => {
+            let state = u64::from_le_bytes(*blob.get(9..)?.first_chunk()?);
+            Tag::of(state).algorithm().ok()
+        }
         None => Tag::of(first).algorithm().ok(),
     }
+}
+
+/// Whether bytes are a blob of a kind.
+pub(crate) fn is_blob_of(kind: Kind, bytes: &[u8]) -> bool {
+    let head = bytes.get(1..).and_then(|body| body.first_chunk());
+    head.map(|head| u64::from_le_bytes(*head)) == kind.head()
 }
 
 /// A blob that consists of the version, the kind, and what `write` adds.
 pub(crate) fn extended_blob(kind: Kind, write: impl FnOnce(&mut Blob)) -> Blob {
     let mut blob = Blob::new();
-    blob.push(ENCODING_VERSION);
-    // Only boxed states and overrides get here, and all of those have a kind.
-    blob.extend_from_slice(&kind.head().unwrap_or(0).to_le_bytes());
+    write_head(kind, &mut blob);
     write(&mut blob);
     blob
+}
+
+/// The version and the kind.
+pub(crate) fn write_head(kind: Kind, into: &mut impl Buffer) {
+    into.add(&[ENCODING_VERSION]);
+    // Everything that is not a packed state has a kind.
+    into.add(&kind.head().unwrap_or(0).to_le_bytes());
 }

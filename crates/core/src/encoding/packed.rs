@@ -1,16 +1,19 @@
-//! The forms of small states: two, four or more integers.
+//! The forms of small states: two to five integers, or more.
 //!
 //! | form        | bits, from the top                                                            |
 //! |-------------|-------------------------------------------------------------------------------|
 //! | compact     | tag 4, time 52 (µs), span 14 (3 of unit, 11 of amount), low 58: 16 bytes      |
-//! | wide        | tag 4 (+8), time 60 (µs), extra 24, span 40 (ms), extra 7, low 121: 32 bytes  |
+//! | wide        | tag 4 (+8), time 60 (µs), extra 24, span 40 (ms), extra 7, low 121: 32 bytes; |
+//! |             | BUCKET and LEAK: rate 64 after it: 40 bytes                                   |
+//! | marked      | tag 4, time 60 (µs) of the mark; then a compact or a wide state;              |
+//! |             | BUCKET and LEAK: refunds since the mark 64 after it                           |
 //! | sub-windows | tag 4, time 60 (µs); unused 15, width 2, counts 7, span 40 (ms); the counts   |
 //!
 //! `time` is a window's start or a debt's timestamp, `span` its window or period, `low` its counts. The compact form
 //! has room for the usual sizes: times until the year 2112, spans of up to 2047 of a unit from milliseconds to days.
 //! `extra` has what the compact form keeps in `low`, but for which the wide `low` has no room.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::{Blob, ENCODING_VERSION, Tag};
 use crate::Error;
@@ -23,9 +26,14 @@ pub const MAX_PACKED_LEN: usize = 2 + MAX_COUNTS;
 pub const PACKED_HEAD_LEN: usize = COMPACT_LEN;
 
 const COMPACT_LEN: usize = 2;
-pub(super) const WIDE_LEN: usize = 4;
+const WIDE_LEN: usize = 4;
+const WIDE_WITH_RATE_LEN: usize = 5;
 
-const MAX_COUNTS: usize = 65;
+/// The most integers that need no memory of their own: as many as `PRECISION 10` has while its counts are below 2^32.
+pub(super) const INLINE_LEN: usize = 8;
+
+/// `PRECISION 60`.
+const MAX_COUNTS: usize = 61;
 const COUNTS_BITS: u32 = 7;
 const WIDTH_BITS: u32 = 2;
 
@@ -36,8 +44,6 @@ const WIDE_SPAN_BITS: u32 = 40;
 const WIDE_LOW_BITS: u32 = 121;
 const EXTRA_LOW_BITS: u32 = 64 - WIDE_SPAN_BITS;
 
-/// Bits of a wide state's `extra`.
-pub(crate) const EXTRA_BITS: u32 = EXTRA_LOW_BITS + 128 - WIDE_LOW_BITS;
 const COMPACT_TIME_BITS: u32 = 52;
 
 /// The units of a compact span, in the order in which they are tried: what people write, then fractions of a second.
@@ -54,7 +60,7 @@ const UNITS_US: [u64; 7] = [
 /// A small state as integers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
-    integers: SmallVec<[u64; WIDE_LEN]>,
+    integers: SmallVec<[u64; INLINE_LEN]>,
 }
 
 /// A state taken apart, before its algorithm reads it.
@@ -64,6 +70,12 @@ pub(crate) struct Fields {
     pub(crate) span_us: u64,
     pub(crate) extra: u64,
     pub(crate) low: u128,
+    /// Only wide states of BUCKET and LEAK have one.
+    pub(crate) rate: u64,
+    /// Set if the state has a reservation mark; 0 otherwise.
+    pub(crate) reserved_since_us: u64,
+    /// Only marked states of BUCKET and LEAK have one.
+    pub(crate) mark_tail: u64,
 }
 
 impl Packed {
@@ -78,10 +90,7 @@ impl Packed {
             | u128::from(span) << LOW_BITS
             | u128::from(low);
         Some(Self {
-            integers: SmallVec::from_buf_and_len(
-                [(bits >> 64) as u64, bits as u64, 0, 0],
-                COMPACT_LEN,
-            ),
+            integers: SmallVec::from_slice(&[(bits >> 64) as u64, bits as u64]),
         })
     }
 
@@ -90,25 +99,76 @@ impl Packed {
         let span = (extra << WIDE_SPAN_BITS) | (span_us / 1000);
         let low = u128::from(extra >> EXTRA_LOW_BITS) << WIDE_LOW_BITS | low;
         Self {
-            integers: SmallVec::from_buf([head, span, (low >> 64) as u64, low as u64]),
+            integers: SmallVec::from_slice(&[head, span, (low >> 64) as u64, low as u64]),
         }
     }
 
-    /// The counters of sub-windows, each as wide as the largest needs.
-    pub(crate) fn sub_windows(time_us: u64, span_us: u64, counts: &[u64]) -> Self {
-        let largest = counts.iter().copied().max().unwrap_or(0);
-        let width = match largest {
-            0..=0xffff => 0,
-            0x1_0000..=0xffff_ffff => 1,
-            _ => 2,
-        };
+    pub(crate) fn wide_with_rate(
+        tag: Tag,
+        time_us: u64,
+        span_us: u64,
+        extra: u64,
+        low: u128,
+        rate: u64,
+    ) -> Self {
+        let mut wide = Self::wide(tag, time_us, span_us, extra, low);
+        wide.integers.push(rate);
+        wide
+    }
+
+    /// The same state with a reservation mark in front, unless that is 0.
+    #[inline(always)]
+    pub(crate) fn marked(self, reserved_since_us: u64) -> Self {
+        match reserved_since_us {
+            0 => self,
+            marked_us => self.with_mark(marked_us),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn with_mark(mut self, reserved_since_us: u64) -> Self {
+        let mark = Tag::RESERVED.bits() | reserved_since_us;
+        self.integers.insert(0, mark);
+        self
+    }
+
+    /// The same for states that also need to know what happened since the mark.
+    #[inline(always)]
+    pub(crate) fn marked_with_tail(self, reserved_since_us: u64, tail: u64) -> Self {
+        match reserved_since_us {
+            0 => self,
+            marked_us => {
+                let mut packed = self.with_mark(marked_us);
+                packed.integers.push(tail);
+                packed
+            }
+        }
+    }
+
+    /// The counts of sub-windows, each as wide as the largest needs.
+    pub(crate) fn sub_windows(
+        time_us: u64,
+        span_us: u64,
+        counts: impl ExactSizeIterator<Item = u64> + Clone,
+    ) -> Self {
+        let width = width_of(counts.clone());
         let head = Tag::SUB_WINDOWS.bits() | time_us;
         let shape = width << COUNTS_BITS | counts.len() as u64;
-        let mut integers = smallvec![head, (shape << WIDE_SPAN_BITS) | (span_us / 1000)];
-        let bits = 16 << width;
-        for counts in counts.chunks(64 / bits) {
-            let pack = |integer, (index, count)| integer | count << (index * bits);
-            integers.push(counts.iter().enumerate().fold(0, pack));
+        let mut integers = SmallVec::new();
+        integers.push(head);
+        integers.push((shape << WIDE_SPAN_BITS) | (span_us / 1000));
+        let (bits, mut integer, mut used) = (16 << width, 0, 0);
+        for count in counts {
+            integer |= count << used;
+            used += bits;
+            if used == 64 {
+                integers.push(integer);
+                (integer, used) = (0, 0);
+            }
+        }
+        if used > 0 {
+            integers.push(integer);
         }
         Self { integers }
     }
@@ -131,30 +191,43 @@ impl Packed {
     }
 }
 
-/// The window's start, the window and the counters of a state with sub-windows.
-pub(crate) fn decode_sub_windows(packed: &[u64]) -> Result<(u64, u64, Vec<u64>), Error> {
-    let [head, shape, counters @ ..] = packed else {
+/// How wide counts are stored: 0 for 16 bits, 1 for 32, 2 for 64.
+fn width_of(counts: impl Iterator<Item = u64>) -> u64 {
+    // As wide as the largest: the highest bit that any of them has.
+    match counts.fold(0, |bits, count| bits | count) {
+        0..=0xffff => 0,
+        0x1_0000..=0xffff_ffff => 1,
+        _ => 2,
+    }
+}
+
+/// The window's start, the window and the counts of a state with sub-windows.
+pub(crate) fn decode_sub_windows(
+    packed: &[u64],
+) -> Result<(u64, u64, impl ExactSizeIterator<Item = u64> + Clone), Error> {
+    let [head, shape, integers @ ..] = packed else {
         return Err(Error::DamagedState);
     };
     let span_ms = shape & ((1 << WIDE_SPAN_BITS) - 1);
-    let (count, width) = shape_of(*shape);
+    let (len, width) = shape_of(*shape);
     let bits = 16 << width;
-    let unpack = |integer: &u64| {
-        let integer = *integer;
-        (0..64 / bits).map(move |index| integer >> (index * bits) & (u64::MAX >> (64 - bits)))
+    let count_at = move |index: usize| {
+        let bit = index * bits;
+        integers[bit / 64] >> (bit % 64) & (u64::MAX >> (64 - bits))
     };
-    let mut counts: Vec<u64> = counters.iter().flat_map(unpack).collect();
-    counts.truncate(count);
-    let time_us = head & MAX_TIME_US;
-    let span_us = units::period_us(span_ms, Error::DamagedState)?;
     // Equal states have equal bits: only what we write is accepted.
-    if counts.len() < 3 || Packed::sub_windows(time_us, span_us, &counts).as_slice() != packed {
+    let is_ours = integers.len() == (len * bits).div_ceil(64)
+        && shape >> WIDE_SPAN_BITS == width << COUNTS_BITS | len as u64
+        && width == width_of((0..len).map(count_at))
+        && (len..integers.len() * 64 / bits).all(|unused| count_at(unused) == 0);
+    if !is_ours {
         return Err(Error::DamagedState);
     }
-    Ok((time_us, span_us, counts))
+    let span_us = units::period_us(span_ms, Error::DamagedState)?;
+    Ok((head & MAX_TIME_US, span_us, (0..len).map(count_at)))
 }
 
-/// How many counters a state with sub-windows has, and how wide they are (16, 32 or 64 bits).
+/// How many counts a state with sub-windows has, and how wide they are (16, 32 or 64 bits).
 fn shape_of(second: u64) -> (usize, u64) {
     let shape = second >> WIDE_SPAN_BITS;
     let count = shape & ((1 << COUNTS_BITS) - 1);
@@ -167,13 +240,55 @@ fn shape_of(second: u64) -> (usize, u64) {
 #[inline]
 pub fn packed_len(first: u64, second: u64) -> usize {
     match Tag::of(first) {
+        // What follows is a compact or a wide state.
+        Tag::RESERVED => {
+            let tag = Tag::of(second);
+            1 + unmarked_len(tag) + mark_tail_len(tag)
+        }
         Tag::SUB_WINDOWS => {
             let (count, width) = shape_of(second);
             PACKED_HEAD_LEN + count.div_ceil(4 >> width)
         }
-        tag if tag.is_wide() => WIDE_LEN,
-        _ => COMPACT_LEN,
+        tag => unmarked_len(tag),
     }
+}
+
+/// How many integers follow a marked state.
+fn mark_tail_len(tag: Tag) -> usize {
+    match tag.compact() {
+        Tag::BUCKET | Tag::LEAK => 1,
+        _ => 0,
+    }
+}
+
+#[inline]
+fn unmarked_len(tag: Tag) -> usize {
+    match tag.compact() {
+        _ if !tag.is_wide() => COMPACT_LEN,
+        Tag::BUCKET | Tag::LEAK => WIDE_WITH_RATE_LEN,
+        _ => WIDE_LEN,
+    }
+}
+
+/// The fields of a state with a reservation mark, and its tag.
+#[cold]
+pub(super) fn marked_fields(packed: &[u64]) -> Result<(Tag, Fields), Error> {
+    let [mark, state @ ..] = packed else {
+        return Err(Error::DamagedState);
+    };
+    let tag = Tag::of(*state.first().ok_or(Error::DamagedState)?);
+    let reserved_since_us = mark & MAX_TIME_US;
+    let len = state.len().checked_sub(mark_tail_len(tag));
+    let (state, tail) = state.split_at(len.ok_or(Error::DamagedState)?);
+    if reserved_since_us == 0 {
+        return Err(Error::DamagedState);
+    }
+    let fields = Fields {
+        reserved_since_us,
+        mark_tail: tail.first().copied().unwrap_or(0),
+        ..fields(state)?
+    };
+    Ok((tag, fields))
 }
 
 #[inline(always)]
@@ -188,9 +303,17 @@ pub(super) fn fields(packed: &[u64]) -> Result<Fields, Error> {
                 span_us: unpack_span(span)?,
                 extra: 0,
                 low: u128::from(low & ((1 << LOW_BITS) - 1)),
+                rate: 0,
+                reserved_since_us: 0,
+                mark_tail: 0,
             })
         }
-        [head, span, high, low] => {
+        [head, span, high, low, ref rest @ ..] => {
+            let rate = match rest {
+                [] => 0,
+                [rate] => *rate,
+                _ => return Err(Error::DamagedState),
+            };
             let span_ms = span & ((1 << WIDE_SPAN_BITS) - 1);
             let low = u128::from(high) << 64 | u128::from(low);
             let extra_high = (low >> WIDE_LOW_BITS) as u64;
@@ -200,6 +323,9 @@ pub(super) fn fields(packed: &[u64]) -> Result<Fields, Error> {
                 span_us: units::period_us(span_ms, Error::DamagedState)?,
                 extra: (extra_high << EXTRA_LOW_BITS) | (span >> WIDE_SPAN_BITS),
                 low: low & ((1 << WIDE_LOW_BITS) - 1),
+                rate,
+                reserved_since_us: 0,
+                mark_tail: 0,
             })
         }
         _ => Err(Error::DamagedState),

@@ -8,7 +8,8 @@
 //! |-----|--------------------------------------------------------------|
 //! | 0   | never used, so that zeroed memory is not a state             |
 //! | 1–4 | SLIDE, BUCKET, FIXED, LEAK, compact; +8: the same, wide      |
-//! | 5–6 | free; +8: the same, wide                                     |
+//! | 5   | a reservation mark; the state follows                        |
+//! | 6   | free; +8: the same, wide                                     |
 //! | 7   | SLIDE with sub-windows                                       |
 //! | 8   | never used                                                   |
 //! | 15  | extended: the next byte is the kind                          |
@@ -37,6 +38,7 @@ impl Tag {
     pub(crate) const BUCKET: Self = Self(2);
     pub(crate) const FIXED: Self = Self(3);
     pub(crate) const LEAK: Self = Self(4);
+    pub(crate) const RESERVED: Self = Self(5);
     pub(crate) const SUB_WINDOWS: Self = Self(7);
     pub(crate) const EXTENDED: Self = Self(15);
 
@@ -122,12 +124,13 @@ const _: () = {
             Mark::Tag(tag) => {
                 let known = matches!(tag.algorithm(), Ok(found) if found as u8 == algorithm as u8);
                 assert!(known, "Tag::algorithm lacks the tag of an algorithm");
-                let free = tag.0 != 0 && !tag.is_wide() && tag.0 != Tag::SUB_WINDOWS.0;
+                let other = tag.0 == Tag::RESERVED.0 || tag.0 == Tag::SUB_WINDOWS.0;
+                let free = tag.0 != 0 && !tag.is_wide() && !other;
                 assert!(free, "the tag of an algorithm has another meaning");
                 assert!(!algorithm.is_boxed(), "a boxed algorithm needs a kind");
             }
             Mark::Kind(kind) => {
-                let free = kind != 0 && kind != OVERRIDES && kind + 1 != OVERRIDES;
+                let free = kind != 0 && !is_other(kind) && !is_other(kind + 1);
                 assert!(free, "the kind of an algorithm has another meaning");
                 assert!(algorithm.is_boxed(), "a packed algorithm needs a tag");
             }
@@ -145,6 +148,14 @@ const _: () = {
 /// The number of [`Kind::Overrides`].
 const OVERRIDES: u8 = 7;
 
+/// The number of [`Kind::Reservation`].
+const RESERVATION: u8 = 8;
+
+/// Whether a number stands for something other than the state of a limit.
+const fn is_other(number: u8) -> bool {
+    number == OVERRIDES || number == RESERVATION
+}
+
 /// What follows an extended tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -154,6 +165,8 @@ pub(crate) enum Kind {
     Update(Algorithm),
     /// The overrides of one key.
     Overrides,
+    /// A reservation.
+    Reservation,
 }
 
 impl Kind {
@@ -169,6 +182,7 @@ impl Kind {
                 Mark::Tag(_) => return None,
             },
             Self::Overrides => OVERRIDES,
+            Self::Reservation => RESERVATION,
         };
         Some(Tag::EXTENDED.bits() | (number as u64) << 52)
     }
@@ -190,6 +204,7 @@ impl Kind {
         match boxed {
             Some(kind) => Ok(Some(kind)),
             None if number == OVERRIDES => Ok(Some(Self::Overrides)),
+            None if number == RESERVATION => Ok(Some(Self::Reservation)),
             None => Err(Error::NewerState),
         }
     }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::{Rules, check_name, check_note};
 use crate::cluster::hash_tag;
 use crate::encoding::{
-    Blob, Kind, Reader, check_version, extended_blob, write_bytes, write_varint,
+    Blob, Kind, Reader, check_version, extended_blob, is_blob_of, write_bytes, write_varint,
 };
 use crate::{Error, MAX_TIME_US, Relocate, Scale, syntax};
 
@@ -221,8 +221,7 @@ impl Overrides {
     /// Whether bytes are a blob of overrides rather than of a state.
     #[must_use]
     pub fn is_blob(bytes: &[u8]) -> bool {
-        let head = bytes.get(1..).and_then(|body| body.first_chunk());
-        head.map(|head| u64::from_le_bytes(*head)) == Kind::Overrides.head()
+        is_blob_of(Kind::Overrides, bytes)
     }
 
     /// What replicas, the AOF and the RDB receive.

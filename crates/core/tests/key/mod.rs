@@ -1,7 +1,7 @@
 //! Limits, and a key as a caller keeps it: it evaluates calls and stores their updates.
 
 use proptest::prelude::ProptestConfig;
-use rl_core::{Decision, Evaluation, Limit, Mode, State, Update};
+use rl_core::{Calendar, Decision, Evaluation, Limit, Mode, RefundRequest, State, Update};
 
 /// How many cases a property is tried on. `make mutants` tries fewer: RL_CASES_DIVISOR says how much so.
 pub fn cases(usual: u32) -> ProptestConfig {
@@ -25,10 +25,13 @@ pub fn slide(limit: u64, window_ms: u64) -> Limit<'static> {
     Limit::Slide(rl_core::SlideLimit::new(limit, window_ms).unwrap())
 }
 
-/// SLIDE with a precision.
+/// SLIDE with a precision; 1 stands for none.
 pub fn parts(limit: u64, window_ms: u64, precision: u8) -> Limit<'static> {
     let limit = rl_core::SlideLimit::new(limit, window_ms).unwrap();
-    Limit::Slide(limit.with_precision(precision).unwrap())
+    Limit::Slide(match precision {
+        1 => limit,
+        precision => limit.with_precision(precision).unwrap(),
+    })
 }
 
 pub fn bucket(capacity: u64, refill: u64, period_ms: u64) -> Limit<'static> {
@@ -37,6 +40,18 @@ pub fn bucket(capacity: u64, refill: u64, period_ms: u64) -> Limit<'static> {
 
 pub fn fixed(limit: u64, window_ms: u64) -> Limit<'static> {
     Limit::Fixed(rl_core::FixedLimit::new(limit, window_ms).unwrap())
+}
+
+/// FIXED with every boundary moved.
+pub fn fixed_with_offset(limit: u64, window_ms: u64, offset_ms: i64) -> Limit<'static> {
+    let limit = rl_core::FixedLimit::new(limit, window_ms).unwrap();
+    Limit::Fixed(limit.with_offset(offset_ms).unwrap())
+}
+
+/// FIXED with a window of the calendar.
+pub fn calendar(limit: u64, calendar: Calendar, offset_ms: i64) -> Limit<'static> {
+    let limit = rl_core::FixedLimit::calendar(limit, calendar).unwrap();
+    Limit::Fixed(limit.with_offset(offset_ms).unwrap())
 }
 
 pub fn leak(capacity: u64, rate: u64, period_ms: u64) -> Limit<'static> {
@@ -60,7 +75,10 @@ pub enum Rule {
     /// Limit, window, precision.
     Slide(u64, u64, u8),
     Bucket(u64, u64, u64),
-    Fixed(u64, u64),
+    /// Limit, window, offset.
+    Fixed(u64, u64, i64),
+    /// Limit, window, offset.
+    Calendar(u64, Calendar, i64),
     Leak(u64, u64, u64),
     Exact(u64, u64),
     /// Limit, ttl, which of [`HOLDERS`].
@@ -72,7 +90,8 @@ impl Rule {
         match self {
             Self::Slide(limit, window_ms, precision) => parts(limit, window_ms, precision),
             Self::Bucket(capacity, refill, period_ms) => bucket(capacity, refill, period_ms),
-            Self::Fixed(limit, window_ms) => fixed(limit, window_ms),
+            Self::Fixed(limit, window_ms, offset) => fixed_with_offset(limit, window_ms, offset),
+            Self::Calendar(limit, window, offset_ms) => calendar(limit, window, offset_ms),
             Self::Leak(capacity, rate, period_ms) => leak(capacity, rate, period_ms),
             Self::Exact(limit, window_ms) => exact(limit, window_ms),
             Self::Lease(limit, ttl_ms, holder) => lease(limit, ttl_ms, HOLDERS[holder]),
@@ -83,7 +102,8 @@ impl Rule {
     pub fn size(self) -> u64 {
         let (Self::Slide(size, ..)
         | Self::Bucket(size, ..)
-        | Self::Fixed(size, _)
+        | Self::Fixed(size, ..)
+        | Self::Calendar(size, ..)
         | Self::Leak(size, ..)
         | Self::Exact(size, _)
         | Self::Lease(size, ..)) = self;
@@ -92,12 +112,15 @@ impl Rule {
 
     /// The window, period or ttl.
     pub fn span_us(self) -> u64 {
-        let (Self::Slide(_, span_ms, _)
-        | Self::Bucket(_, _, span_ms)
-        | Self::Fixed(_, span_ms)
-        | Self::Leak(_, _, span_ms)
-        | Self::Exact(_, span_ms)
-        | Self::Lease(_, span_ms, _)) = self;
+        let span_ms = match self {
+            Self::Calendar(_, calendar, _) => calendar.longest_ms(),
+            Self::Slide(_, span_ms, _)
+            | Self::Bucket(_, _, span_ms)
+            | Self::Fixed(_, span_ms, _)
+            | Self::Leak(_, _, span_ms)
+            | Self::Exact(_, span_ms)
+            | Self::Lease(_, span_ms, _) => span_ms,
+        };
         span_ms * 1000
     }
 
@@ -112,6 +135,17 @@ impl Rule {
     /// Whether what was taken flows back evenly, at the rate of the call being made.
     pub fn drains(self) -> bool {
         matches!(self, Self::Bucket(..) | Self::Leak(..))
+    }
+
+    /// By how much a key may outlive its state.
+    pub fn late_ms(self) -> u64 {
+        match self {
+            Self::Bucket(capacity, rate, period) | Self::Leak(capacity, rate, period) => {
+                let drain = u128::from(capacity) * u128::from(period) / u128::from(rate);
+                (drain / 4).clamp(30_000, 3_600_000) as u64
+            }
+            _ => 1001,
+        }
     }
 }
 
@@ -176,8 +210,12 @@ impl Key {
 
     /// Gives units back as RL.REFUND does: a key of which nothing is left is gone.
     pub fn refund(&mut self, now_us: u64, units: u64) -> u64 {
+        self.refund_with(now_us, units.into())
+    }
+
+    pub fn refund_with(&mut self, now_us: u64, request: RefundRequest) -> u64 {
         let Some(state) = &self.0 else { return 0 };
-        let back = state.refund(now_us, units).unwrap();
+        let back = state.refund(now_us, request).unwrap();
         self.give(back.units, back.update)
     }
 

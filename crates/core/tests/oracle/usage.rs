@@ -23,10 +23,11 @@ pub enum Usage {
     },
     /// BUCKET and LEAK: tokens owed at a moment.
     Debt { stamp: i128, tokens: BigRational },
-    /// FIXED: units in the window of this number since the epoch.
+    /// FIXED: units from `start` until `end`, in windows as `rule` has them.
     Window {
-        number: i128,
-        width: i128,
+        rule: Rule,
+        start: i128,
+        end: i128,
         units: BigInt,
     },
     /// EXACT: when each unit was taken.
@@ -52,7 +53,7 @@ impl Usage {
                 counts,
             } => start + latest(counts) * part(*window, *precision),
             Debt { stamp, .. } | Leases { stamp, .. } => *stamp,
-            Window { number, width, .. } => number * width,
+            Window { start, .. } => *start,
             Log(entries) => entries.iter().map(|&(at, _)| at).max().unwrap_or(now),
         };
         now < begun
@@ -70,7 +71,12 @@ impl Usage {
             } => {
                 let width = part(*window, *precision);
                 let (number, into) = ((at - start).div_euclid(width), (at - start) % width);
-                let fading = BigRational::new((width - into).into(), width.into());
+                // Two counters estimate; sub-windows, on either side of a change, count in full.
+                let estimate = *precision == 1 && matches!(rule, Rule::Slide(_, _, 1));
+                let fading = match estimate {
+                    true => BigRational::new((width - into).into(), width.into()),
+                    false => whole(1),
+                };
                 let sum = |numbers| {
                     counts
                         .range(numbers)
@@ -89,10 +95,8 @@ impl Usage {
                 (owed * &period).ceil().max(whole(0)) / &period
             }
             Window {
-                number,
-                width,
-                units,
-            } if at.div_euclid(*width) == *number => BigRational::from(units.clone()),
+                start, end, units, ..
+            } if (*start..*end).contains(&at) => BigRational::from(units.clone()),
             Window { .. } => whole(0),
             Log(entries) => {
                 let window = i128::from(rule.span_us());
@@ -139,11 +143,7 @@ impl Usage {
                 stamp: now,
                 tokens: self.used(rule, now),
             },
-            Window { width, units, .. } => Window {
-                number: now.div_euclid(width),
-                width,
-                units,
-            },
+            Window { rule, units, .. } => window(rule, now, units),
             Log(mut entries) => {
                 let last = entries.iter().map(|&(at, _)| at).max().unwrap_or(now);
                 entries.iter_mut().for_each(|(at, _)| *at += now - last);
@@ -169,11 +169,9 @@ impl Usage {
                 stamp: now,
                 tokens: used + whole(cost),
             },
-            (Rule::Fixed(..), _) => Window {
-                number: now.div_euclid(span),
-                width: span,
-                units: used.to_integer() + cost,
-            },
+            (Rule::Fixed(..) | Rule::Calendar(..), _) => {
+                window(rule, now, used.to_integer() + cost)
+            }
             (Rule::Exact(..), Log(mut entries)) => {
                 entries.push((now, cost));
                 Log(entries)
@@ -217,6 +215,27 @@ impl Usage {
                 counts: [(-1, used.ceil().to_integer()), (0, cost.into())].into(),
             },
         }
+    }
+}
+
+/// The window of a rule around `now`.
+fn window(rule: Rule, now: i128, units: BigInt) -> Usage {
+    let (start, end) = match rule {
+        Rule::Calendar(_, calendar, offset_ms) => {
+            super::calendar::window(calendar, i128::from(offset_ms) * 1000, now)
+        }
+        Rule::Fixed(_, window_ms, offset_ms) => {
+            let (width, offset) = (i128::from(window_ms) * 1000, i128::from(offset_ms) * 1000);
+            let number = (now - offset).div_euclid(width);
+            (number * width + offset, (number + 1) * width + offset)
+        }
+        _ => unreachable!(),
+    };
+    Window {
+        rule,
+        start,
+        end,
+        units,
     }
 }
 

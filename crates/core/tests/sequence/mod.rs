@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::strategy::Union;
 use rl_core::{
-    Algorithm, Evaluation, Expiry, MAX_COUNT, MAX_EXACT_LIMIT, MAX_PERIOD_MS, MAX_TIME_US, Mode,
-    Update,
+    Algorithm, Calendar, Evaluation, Expiry, MAX_COUNT, MAX_EXACT_LIMIT, MAX_PERIOD_MS,
+    MAX_TIME_US, Mode, Update,
 };
 
 use crate::key::{HOLDERS, Key, NOW, Rule};
@@ -110,7 +110,7 @@ pub fn slides() -> BoxedStrategy<Rule> {
 
 /// Sliding windows, most of them in parts.
 pub fn precise() -> BoxedStrategy<Rule> {
-    let precision = prop_oneof![select(vec![1, 2, 3, 64]), 1..=64u8];
+    let precision = prop_oneof![select(vec![1, 2, 3, 10, 11, 60]), 1..=60u8];
     (count(), span_ms(), precision)
         .prop_map(|(limit, ms, precision)| Rule::Slide(limit, ms, precision))
         .boxed()
@@ -123,8 +123,28 @@ pub fn buckets() -> BoxedStrategy<Rule> {
 }
 
 pub fn fixeds() -> BoxedStrategy<Rule> {
-    let rule = (count(), span_ms());
-    rule.prop_map(|(limit, ms)| Rule::Fixed(limit, ms)).boxed()
+    (count(), span_ms(), offset())
+        .prop_map(|(limit, ms, part)| Rule::Fixed(limit, ms, offset_within(ms, part)))
+        .boxed()
+}
+
+/// Windows of the calendar, and spans, so that one may follow the other.
+pub fn calendars() -> BoxedStrategy<Rule> {
+    let calendar = (count(), select(Calendar::ALL.to_vec()), offset());
+    let calendar = calendar.prop_map(|(limit, calendar, part)| {
+        Rule::Calendar(limit, calendar, offset_within(calendar.shortest_ms(), part))
+    });
+    prop_oneof![4 => calendar, 1 => fixeds()].boxed()
+}
+
+/// Thousandths of the window; most windows have none.
+fn offset() -> impl Strategy<Value = i64> {
+    prop_oneof![2 => Just(0), 1 => select(vec![-1000, 1000]), 1 => -1000..=1000i64]
+}
+
+fn offset_within(window_ms: u64, thousandths: i64) -> i64 {
+    let longest = window_ms as i64 - 1;
+    longest * thousandths / 1000
 }
 
 pub fn leaks() -> BoxedStrategy<Rule> {
@@ -153,7 +173,7 @@ pub fn rules_of(algorithm: Algorithm) -> Vec<BoxedStrategy<Rule>> {
     match algorithm {
         Algorithm::Slide => vec![slides(), precise()],
         Algorithm::Bucket => vec![buckets()],
-        Algorithm::Fixed => vec![fixeds()],
+        Algorithm::Fixed => vec![fixeds(), calendars()],
         Algorithm::Leak => vec![leaks()],
         Algorithm::Exact => vec![exacts()],
         Algorithm::Lease => vec![leases()],

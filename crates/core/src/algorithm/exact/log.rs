@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use crate::Error;
-use crate::encoding::{Reader, write_bytes, write_varint};
+use crate::encoding::{Buffer, Reader, write_bytes, write_varint};
 use crate::relocate::{Relocate, Walk};
 use crate::units::MAX_USAGE;
 
@@ -104,6 +104,41 @@ impl Chunk {
             at_us: self.first_us,
             from: Reader::new(&self.bytes),
         }
+    }
+
+    /// The same chunk with `units` fewer at one time.
+    fn without(&self, at_us: i64, units: u64) -> Self {
+        let left = |entry: Entry| Entry {
+            units: match entry.at_us == at_us {
+                true => entry.units.saturating_sub(units),
+                false => entry.units,
+            },
+            ..entry
+        };
+        let mut entries = self.entries().map(left).filter(|entry| entry.units > 0);
+        let first = entries.next();
+        let mut kept = Self::new(first.map_or(0, |entry| entry.at_us), self.before);
+        first
+            .into_iter()
+            .chain(entries)
+            .for_each(|entry| kept.push(entry));
+        kept
+    }
+
+    /// The entries of the first `units`, and the others.
+    fn split(&self, units: u64) -> (Self, Self) {
+        let mut first = Self::new(self.first_us, self.before);
+        let mut rest: Option<Self> = None;
+        for entry in self.entries() {
+            match &mut rest {
+                None if first.units + entry.units <= units => first.push(entry),
+                rest => rest
+                    .get_or_insert_with(|| Self::new(entry.at_us, self.before + first.units))
+                    .push(entry),
+            }
+        }
+        let end = Self::new(self.last_us, self.before + first.units);
+        (first, rest.unwrap_or(end))
     }
 
     /// The same chunk with only its first `units`.
@@ -284,6 +319,40 @@ impl Log {
         }
     }
 
+    /// Removes `units` before the last `newer`, the latest first, or as many as there are.
+    pub(crate) fn pop_before(&mut self, newer: u64, units: u64) {
+        if newer == 0 {
+            return self.pop(units);
+        }
+        let boundary = self.total().saturating_sub(newer);
+        let is_older = |chunk: &Chunk| chunk.before + chunk.units <= boundary;
+        let mut later = self.chunks.split_off(self.chunks.partition_point(is_older));
+        if let Some(first) = later.front_mut()
+            && first.before < boundary
+        {
+            let (older, rest) = first.split(boundary - first.before);
+            if older.entries > 0 {
+                self.chunks.push_back(older);
+                *first = rest;
+            }
+        }
+        self.pop(units);
+        for chunk in later {
+            self.append(chunk);
+        }
+    }
+
+    /// Adds a chunk of later entries, to the last one if they fit.
+    fn append(&mut self, mut chunk: Chunk) {
+        chunk.before = self.total();
+        match self.chunks.back_mut() {
+            Some(last) if last.bytes.len() + ENTRY_BYTES + chunk.bytes.len() <= CHUNK_BYTES => {
+                chunk.entries().for_each(|entry| last.push(entry));
+            }
+            _ => self.chunks.push_back(chunk),
+        }
+    }
+
     /// Removes the last `units`, or as many as there are.
     pub(crate) fn pop(&mut self, units: u64) {
         let mut left = units;
@@ -302,6 +371,42 @@ impl Log {
         }
     }
 
+    /// The chunk with the entry of a time.
+    fn chunk_of(&self, at_us: i64) -> Option<usize> {
+        let index = self.chunks.partition_point(|chunk| chunk.last_us < at_us);
+        (index < self.chunks.len()).then_some(index)
+    }
+
+    /// Units charged at exactly this time.
+    pub(crate) fn units_at(&self, at_us: i64) -> u64 {
+        let chunk = self
+            .chunk_of(at_us)
+            .and_then(|index| self.chunks.get(index));
+        let entry = chunk.and_then(|chunk| chunk.entries().find(|entry| entry.at_us >= at_us));
+        entry.map_or(0, |entry| match entry.at_us == at_us {
+            true => entry.units,
+            false => 0,
+        })
+    }
+
+    /// Removes up to `units` of those that were charged at exactly this time.
+    pub(crate) fn remove(&mut self, at_us: i64, units: u64) {
+        let units = units.min(self.units_at(at_us));
+        let Some(index) = self.chunk_of(at_us).filter(|_| units > 0) else {
+            return;
+        };
+        let kept = self.chunks[index].without(at_us, units);
+        self.entries -= u64::from(self.chunks[index].entries - kept.entries);
+        for later in self.chunks.range_mut(index + 1..) {
+            later.before -= units;
+        }
+        if kept.entries > 0 {
+            self.chunks[index] = kept;
+        } else {
+            self.chunks.remove(index);
+        }
+    }
+
     /// The clock stepped back by `by_us`: the whole past moves with it.
     pub(crate) fn shift_back(&mut self, by_us: i64) {
         for chunk in &mut self.chunks {
@@ -311,10 +416,10 @@ impl Log {
     }
 
     /// Writes the chunks as they are, so that a copy drops the same ones at the same time.
-    pub(crate) fn write(&self, into: &mut impl Extend<u8>) {
+    pub(crate) fn write(&self, into: &mut impl Buffer) {
         write_varint(into, self.chunks.len() as u64);
         for chunk in &self.chunks {
-            into.extend(chunk.first_us.to_le_bytes());
+            into.add(&chunk.first_us.to_le_bytes());
             write_bytes(into, &chunk.bytes);
         }
     }

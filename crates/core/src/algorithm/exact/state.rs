@@ -5,7 +5,9 @@ use crate::Error;
 use crate::algorithm::traits::{AlgorithmState, BoxedState, BoxedUpdate};
 use crate::encoding::{Blob, Reader, write_varint};
 use crate::inspect::StateField;
+use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
+use crate::reservation::Origin;
 use crate::units::{self, MAX_PERIOD_MS, MAX_TIME_US};
 
 const MAX_PERIOD_US: u64 = MAX_PERIOD_MS * 1000;
@@ -37,12 +39,21 @@ pub enum ExactUpdate {
         /// The window of the limit.
         window_us: u64,
     },
+    /// Units of one entry were refunded.
+    RefundEntry {
+        /// The time of the entry.
+        at_us: u64,
+        /// The number of units.
+        units: u64,
+    },
     /// Units were refunded.
     Refund {
         /// The time of the call if the clock stepped back; otherwise 0.
         at_us: u64,
         /// The number of units.
         units: u64,
+        /// How many later units stay, because they may be newer than the charge.
+        newer: u64,
     },
 }
 
@@ -99,15 +110,58 @@ impl AlgorithmState for ExactState {
         ]
     }
 
-    fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<ExactUpdate>), Error> {
+    fn refund(
+        &self,
+        now_us: u64,
+        request: &RefundRequest,
+    ) -> Result<(u64, Option<ExactUpdate>), Error> {
         let behind_us = self.behind_us(now_us);
         let log_now_us = now_us.saturating_add_signed(behind_us);
         let in_use = self.log.units_after(horizon(log_now_us, self.window_us));
-        let units = units.min(in_use);
-        // Without the last entry, nothing would show that the clock stepped back, and expired units would count again.
-        let at_us = if behind_us > 0 { now_us } else { 0 };
-        let update = ExactUpdate::Refund { at_us, units };
+        let newer = match request.age_us {
+            Some(_) => self.log.units_after(request.newest_us(log_now_us)),
+            None => 0,
+        };
+        let units = request.units.min(in_use.saturating_sub(newer));
+        let update = ExactUpdate::Refund {
+            // Without the last entry, nothing would show that the clock stepped back, and expired units would count again.
+            at_us: if behind_us > 0 { now_us } else { 0 },
+            units,
+            newer,
+        };
         Ok((units, (units < in_use).then_some(update)))
+    }
+
+    fn origin(&self) -> Option<Origin<'static>> {
+        let at_us = u64::try_from(self.log.last_us()?).ok()?;
+        Some(Origin::Exact {
+            at_us,
+            window_us: self.window_us,
+        })
+    }
+
+    /// The time of an entry identifies it.
+    fn mark_reserved(&mut self, _now_us: u64) {}
+
+    /// Refunds units of their own entry. After a step back of the clock, entries have other times than when they were made.
+    fn refund_origin(
+        &self,
+        now_us: u64,
+        origin: &Origin,
+        units: u64,
+    ) -> (u64, Option<ExactUpdate>) {
+        let Origin::Exact { at_us, window_us } = *origin else {
+            return (0, None);
+        };
+        let horizon_us = horizon(now_us, self.window_us);
+        let entry_us = at_us as i64;
+        if window_us != self.window_us || self.behind_us(now_us) > 0 || entry_us <= horizon_us {
+            return (0, None);
+        }
+        let in_use = self.log.units_after(horizon_us);
+        let units = units.min(self.log.units_at(entry_us));
+        let update = ExactUpdate::RefundEntry { at_us, units };
+        (units, (units < in_use).then_some(update))
     }
 
     #[inline(always)]
@@ -177,12 +231,17 @@ impl BoxedUpdate<'_> for ExactUpdate {
                 state.step_back_to(at_us);
                 state.window_us = state.window_us.max(window_us);
             }
-            Self::Refund { at_us, units } => {
+            Self::Refund {
+                at_us,
+                units,
+                newer,
+            } => {
                 if at_us > 0 {
                     state.step_back_to(at_us);
                 }
-                state.log.pop(units);
+                state.log.pop_before(newer, units);
             }
+            Self::RefundEntry { at_us, units } => state.log.remove(at_us as i64, units),
         }
     }
 
@@ -206,7 +265,13 @@ impl BoxedUpdate<'_> for ExactUpdate {
                 units,
             } => [0, at_us, window_us / 1000, units],
             Self::Adjust { at_us, window_us } => [1, at_us, window_us / 1000, 0],
-            Self::Refund { at_us, units } => [2, at_us, 0, units],
+            // There is room for what the others have a window for.
+            Self::Refund {
+                at_us,
+                units,
+                newer,
+            } => [2, at_us, newer, units],
+            Self::RefundEntry { at_us, units } => [3, at_us, 0, units],
         };
         for number in numbers {
             write_varint(into, number);
@@ -216,11 +281,11 @@ impl BoxedUpdate<'_> for ExactUpdate {
     fn read(from: &[u8]) -> Result<Self, Error> {
         let mut from = Reader::new(from);
         let mut number = || from.varint();
-        let [kind, at_us, window_ms, units] = [number()?, number()?, number()?, number()?];
+        let [kind, at_us, third, units] = [number()?, number()?, number()?, number()?];
         if at_us > MAX_TIME_US || units > units::MAX_USAGE {
             return Err(Error::DamagedState);
         }
-        let window = || units::period_us(window_ms, Error::DamagedState);
+        let window = || units::period_us(third, Error::DamagedState);
         from.finish(match (kind, units) {
             (0, 1..) => Self::Charge {
                 at_us,
@@ -231,7 +296,12 @@ impl BoxedUpdate<'_> for ExactUpdate {
                 at_us,
                 window_us: window()?,
             },
-            (2, 1..) if window_ms == 0 => Self::Refund { at_us, units },
+            (2, 1..) if third <= units::MAX_USAGE => Self::Refund {
+                at_us,
+                units,
+                newer: third,
+            },
+            (3, 1..) if third == 0 => Self::RefundEntry { at_us, units },
             _ => return Err(Error::DamagedState),
         })
     }

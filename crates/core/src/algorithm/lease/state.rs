@@ -8,7 +8,9 @@ use crate::Error;
 use crate::algorithm::traits::{AlgorithmState, BoxedState, BoxedUpdate};
 use crate::encoding::{Blob, Reader, write_bytes, write_varint};
 use crate::inspect::{FieldValue, StateField};
+use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
+use crate::reservation::Origin;
 use crate::units::{MAX_TIME_US, MAX_USAGE};
 
 /// Who holds how much, as of the last write.
@@ -121,6 +123,43 @@ impl LeaseState {
         )
     }
 
+    /// The lease of a holder.
+    pub(crate) fn origin_of<'a>(&self, holder: &'a [u8]) -> Option<Origin<'a>> {
+        let lease = self.leases.get(self.position(holder)?)?;
+        Some(Origin::Lease {
+            expires_us: lease.expires_us,
+            holder,
+        })
+    }
+
+    /// Changes the units of a lease that has not been renewed, released or moved by the clock since; 0 releases it. Returns
+    /// the units that it had, and the update, if any lease stays.
+    pub(crate) fn set_lease<'a>(
+        &self,
+        now_us: u64,
+        expires_us: u64,
+        holder: &'a [u8],
+        units: u64,
+    ) -> Option<(u64, Option<LeaseUpdate<'a>>)> {
+        let at_us = now_us.min(MAX_TIME_US);
+        let (live, behind_us) = self.live(at_us);
+        let named = HashedHolder::new(holder);
+        let lease = live.iter().find(|lease| lease.is_held_by(named))?;
+        if behind_us > 0 || lease.expires_us != expires_us {
+            return None;
+        }
+        let update = match units {
+            0 => (live.len() > 1).then_some(LeaseUpdate::Release { at_us, holder }),
+            units => Some(LeaseUpdate::Hold {
+                at_us,
+                expires_us,
+                units: units.min(MAX_USAGE),
+                holder,
+            }),
+        };
+        Some((lease.units, update))
+    }
+
     /// The units that a holder releases, and the update that does so, if other holders stay.
     pub(in crate::algorithm) fn release<'a>(
         &self,
@@ -168,8 +207,30 @@ impl AlgorithmState for LeaseState {
         ]
     }
 
-    fn refund(&self, _now_us: u64, _units: u64) -> Result<(u64, Option<Self::Refunded>), Error> {
+    fn refund(
+        &self,
+        _now_us: u64,
+        _request: &RefundRequest,
+    ) -> Result<(u64, Option<Self::Refunded>), Error> {
         Err(Error::RefundOfLease)
+    }
+
+    /// A list has several holders: see [`LeaseState::origin_of`].
+    fn origin(&self) -> Option<Origin<'static>> {
+        None
+    }
+
+    /// The holder and the end of a lease identify it.
+    fn mark_reserved(&mut self, _now_us: u64) {}
+
+    /// A lease is not refunded but set: see [`LeaseState::set_lease`].
+    fn refund_origin(
+        &self,
+        _now_us: u64,
+        _origin: &Origin,
+        _units: u64,
+    ) -> (u64, Option<Self::Refunded>) {
+        (0, None)
     }
 
     #[inline(always)]

@@ -1,6 +1,8 @@
 //! Usage that continues to count when the limits of a policy have changed.
 
-use super::{PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, StateRef, evaluate};
+use super::{
+    FixedCosts, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, StateRef, evaluate,
+};
 use crate::{Error, Evaluation, Mode};
 
 /// Usage so far, from which other limits may continue.
@@ -15,7 +17,7 @@ impl PolicyState {
     pub(in crate::algorithm) fn known_usage(&self) -> Vec<KnownUsage<'_>> {
         let known = |index: usize| KnownUsage {
             state: self.get(index),
-            fixed_cost: self.has_fixed_cost(index),
+            fixed_cost: self.fixed_cost(index).is_some(),
         };
         (0..self.len()).map(known).collect()
     }
@@ -30,7 +32,7 @@ impl PolicyLimits<'_> {
         let states = pick(self.rules, known);
         let any = states.iter().any(|state| state.as_ref().is_some());
         any.then(|| CarriedRules {
-            fixed_costs: self.fixed_costs(),
+            fixed_costs: FixedCosts::of(self.rules),
             states,
         })
     }
@@ -63,7 +65,7 @@ fn pick<'s>(rules: &[Rule], mut known: Vec<KnownUsage<'s>>) -> Vec<StateRef<'s>>
 /// Usage that other limits have counted. It stays where it is stored, because a log may be long.
 #[derive(Debug)]
 pub(in crate::algorithm) struct CarriedRules<'s> {
-    fixed_costs: u16,
+    fixed_costs: FixedCosts,
     states: Vec<StateRef<'s>>,
 }
 
@@ -75,18 +77,33 @@ impl CarriedRules<'_> {
         cost: u64,
         mode: Mode,
     ) -> Result<Evaluation<PolicyUpdate>, Error> {
-        let state_of = |index: usize| match self.states.get(index).and_then(StateRef::as_ref) {
+        let has_log = self.states.iter().any(StateRef::is_log);
+        let state_of = |index: usize| self.state_of(index);
+        evaluate::decide(limit, state_of, has_log, now_us, cost, mode)
+    }
+
+    pub(in crate::algorithm) fn affordable_calls(
+        &self,
+        limit: &PolicyLimits,
+        now_us: u64,
+        cost: u64,
+        max: u64,
+    ) -> Result<u64, Error> {
+        let state_of = |index: usize| self.state_of(index);
+        evaluate::affordable_calls(limit, state_of, now_us, cost, max)
+    }
+
+    fn state_of(&self, index: usize) -> StateRef<'_> {
+        match self.states.get(index).and_then(StateRef::as_ref) {
             Some(state) => StateRef::Borrowed(state),
             None => StateRef::Missing,
-        };
-        let has_log = self.states.iter().any(StateRef::is_log);
-        evaluate::decide(limit, state_of, has_log, now_us, cost, mode)
+        }
     }
 
     /// The usage as a state of its own.
     pub(in crate::algorithm) fn into_state(self) -> PolicyState {
         let rule = |state: StateRef| RuleState::new(state.into_state());
         let rules = self.states.into_iter().map(rule).collect();
-        PolicyState::new(self.fixed_costs, rules)
+        PolicyState::new(&self.fixed_costs, rules)
     }
 }

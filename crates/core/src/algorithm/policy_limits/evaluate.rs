@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::{
-    INLINE_RULES, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState, RuleUpdate, StateRef,
+    FixedCosts, INLINE_RULES, InlineCost, PolicyLimits, PolicyState, PolicyUpdate, Rule, RuleState,
+    RuleUpdate, StateRef,
 };
 use crate::algorithm::traits::BoxedLimit;
 use crate::decision::{Decision, Evaluation, Expiry, Mode, NEVER};
@@ -13,6 +14,20 @@ use crate::{Error, Limit, State, Update};
 struct EvaluatedRule<'s> {
     state: StateRef<'s>,
     evaluation: Evaluation<Update<'static>>,
+}
+
+impl PolicyLimits<'_> {
+    /// See [`Limit::affordable_calls`].
+    pub(in crate::algorithm) fn affordable_calls(
+        &self,
+        stored: Option<&PolicyState>,
+        now_us: u64,
+        cost: u64,
+        max: u64,
+    ) -> Result<u64, Error> {
+        let state_of = |index: usize| stored.map_or(StateRef::Missing, |stored| stored.get(index));
+        affordable_calls(self, state_of, now_us, cost, max)
+    }
 }
 
 impl<'a> BoxedLimit<'a> for PolicyLimits<'a> {
@@ -47,6 +62,7 @@ pub(super) fn decide<'s>(
     let mut evaluated = SmallVec::<[EvaluatedRule; INLINE_RULES]>::new();
     for (index, rule) in limit.rules.iter().enumerate() {
         let state = state_of(index);
+        let cost = rule.cost_of(cost, limit.times);
         let evaluation = evaluate_rule(rule, state.as_ref(), now_us, cost, mode)?;
         evaluated.push(EvaluatedRule { state, evaluation });
     }
@@ -88,7 +104,24 @@ pub(super) fn decide<'s>(
     })
 }
 
-/// A denial takes precedence over an rule that allows the call; among denials the longest wait does, otherwise the
+/// The most calls of `cost` each, up to `max`, that all rules allow.
+pub(super) fn affordable_calls<'s>(
+    limit: &PolicyLimits,
+    state_of: impl Fn(usize) -> StateRef<'s>,
+    now_us: u64,
+    cost: u64,
+    max: u64,
+) -> Result<u64, Error> {
+    let mut calls = max;
+    for (index, rule) in limit.rules.iter().enumerate() {
+        let uncharged = evaluate_rule(rule, state_of(index).as_ref(), now_us, 0, Mode::Check)?;
+        let affordable = uncharged.decision.affordable_calls(rule.cost_of(cost, 1));
+        calls = calls.min(affordable);
+    }
+    Ok(calls)
+}
+
+/// A denial takes precedence over a rule that allows the call; among denials the longest wait does, otherwise the
 /// lowest remaining.
 fn takes_precedence(one: &Decision, other: &Decision) -> bool {
     let wait = |decision: &Decision| match decision.retry_after_ms {
@@ -110,7 +143,6 @@ fn evaluate_rule(
     cost: u64,
     mode: Mode,
 ) -> Result<Evaluation<Update<'static>>, Error> {
-    let cost = rule.cost_of(cost);
     match rule.limit {
         // No policy contains one.
         Limit::Lease(_) | Limit::Policy(_) => Err(Error::Internal),
@@ -129,7 +161,6 @@ fn update_of(
     {
         return Ok(None);
     }
-    let fixed_costs = limit.fixed_costs();
     let changes_log =
         |rule: &EvaluatedRule| matches!(rule.evaluation.update, Some(Update::Exact(_)));
     if has_log || evaluated.iter().any(changes_log) {
@@ -141,13 +172,20 @@ fn update_of(
             });
         let updates = updates.collect::<Result<_, _>>()?;
         return Ok(Some(PolicyUpdate::Rules {
-            fixed_costs,
+            fixed_costs: FixedCosts::of(limit.rules),
             updates,
         }));
     }
     // The usual case, without allocating.
     let mut compact = [[0; 2]; INLINE_RULES];
+    let mut fixed_costs = [InlineCost::default(); INLINE_RULES];
     let mut fits = evaluated.len() <= INLINE_RULES;
+    for (to, rule) in fixed_costs.iter_mut().zip(limit.rules) {
+        match InlineCost::new(rule.cost) {
+            Some(cost) => *to = cost,
+            None => fits = false,
+        }
+    }
     for (to, rule) in compact.iter_mut().zip(&evaluated) {
         let state = match &rule.evaluation.update {
             Some(Update::Replace(state)) => Some(state),
@@ -174,6 +212,6 @@ fn update_of(
             Some(Update::Replace(state)) => RuleState::new(Some(state)),
             _ => RuleState::new(rule.state.as_ref().cloned()),
         });
-    let state = PolicyState::new(fixed_costs, states.collect());
+    let state = PolicyState::new(&FixedCosts::of(limit.rules), states.collect());
     Ok(Some(PolicyUpdate::Replace(state)))
 }

@@ -6,6 +6,7 @@
 
 mod carry_over;
 mod evaluate;
+mod fixed_costs;
 mod state;
 mod update;
 
@@ -13,9 +14,11 @@ use std::fmt;
 
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::AlgorithmLimit;
+use crate::call_options::total_cost;
 use crate::{Algorithm, Error, Scale};
 
 pub(super) use carry_over::{CarriedRules, KnownUsage};
+pub use fixed_costs::{FixedCosts, InlineCost};
 pub(super) use state::StateRef;
 pub use state::{PolicyState, RuleState};
 pub use update::{PolicyUpdate, RuleUpdate};
@@ -36,12 +39,12 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// What a call that supplies `cost` is charged. A cost of 0 charges nothing anywhere: it only reports.
+    /// What `times` calls are charged that supply `cost` together. A cost of 0 charges nothing anywhere: it only reports.
     #[must_use]
     #[inline]
-    pub fn cost_of(&self, cost: u64) -> u64 {
+    pub fn cost_of(&self, cost: u64, times: u64) -> u64 {
         match self.cost {
-            Some(fixed) if cost > 0 => fixed,
+            Some(fixed) if cost > 0 => fixed.saturating_mul(times),
             _ => cost,
         }
     }
@@ -69,6 +72,8 @@ pub(crate) fn check_allowed_in_policy(algorithm: Algorithm) -> Result<(), Error>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyLimits<'a> {
     rules: &'a [Rule],
+    /// How often the rules that fix their cost are charged.
+    times: u64,
 }
 
 impl<'a> PolicyLimits<'a> {
@@ -77,23 +82,34 @@ impl<'a> PolicyLimits<'a> {
         if rules.is_empty() || rules.len() > MAX_RULES {
             return Err(Error::LimitCount);
         }
-        Ok(Self { rules })
+        Ok(Self { rules, times: 1 })
+    }
+
+    /// The same limits for a call that stands for several: rules that fix their cost charge it `times` times, 0 included.
+    /// The cost passed to `evaluate` is that of all calls together.
+    pub fn with_times(self, times: u64) -> Result<Self, Error> {
+        let mut fixed_costs = self.rules.iter().filter_map(|rule| rule.cost);
+        fixed_costs.try_for_each(|cost| total_cost(cost, times).map(|_| ()))?;
+        Ok(Self { times, ..self })
+    }
+
+    /// What a call of `cost` charges to one of the rules.
+    pub(crate) fn cost_of(&self, rule: &Rule, cost: u64) -> u64 {
+        rule.cost_of(cost, self.times)
+    }
+
+    pub(crate) fn rules(&self) -> &'a [Rule] {
+        self.rules
     }
 
     /// Whether a state was counted under these rules, one by one.
     pub(super) fn fits(&self, state: &PolicyState) -> bool {
         state.len() == self.rules.len()
-            && state.fixed_costs() == self.fixed_costs()
             && self.rules.iter().enumerate().all(|(index, rule)| {
                 let stored = state.get(index);
-                stored.as_ref().is_none_or(|stored| rule.fits(stored))
+                state.fixed_cost(index).is_some() == rule.cost.is_some()
+                    && stored.as_ref().is_none_or(|stored| rule.fits(stored))
             })
-    }
-
-    /// A bit for each rule that fixes the cost.
-    fn fixed_costs(&self) -> u16 {
-        let bit = |(index, rule): (usize, &Rule)| u16::from(rule.cost.is_some()) << index;
-        self.rules.iter().enumerate().map(bit).sum()
     }
 }
 
@@ -132,7 +148,13 @@ impl<'a> AlgorithmLimit<'a> for PolicyLimits<'a> {
     }
 
     fn into_owned(self) -> (PolicyLimits<'static>, &'a [u8]) {
-        (PolicyLimits { rules: &[] }, &[])
+        (
+            PolicyLimits {
+                rules: &[],
+                times: 1,
+            },
+            &[],
+        )
     }
 }
 

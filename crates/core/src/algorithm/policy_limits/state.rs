@@ -1,11 +1,15 @@
 //! The states of all rules of a policy, under one key.
 
-use super::{INLINE_RULES, MAX_RULES, PolicyUpdate, RuleUpdate, check_allowed_in_policy};
+use super::{
+    FixedCosts, INLINE_RULES, InlineCost, PolicyUpdate, RuleUpdate, check_allowed_in_policy,
+};
 use crate::algorithm::traits::{AlgorithmState, BoxedState, BoxedUpdate};
-use crate::encoding::{Blob, Reader, algorithm_of_blob, write_bytes, write_varint};
+use crate::encoding::{Blob, Reader, algorithm_of_blob, write_bytes};
 use crate::inspect::{FieldValue, StateField};
+use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::{Error, State};
+use crate::reservation::{Charge, Origin};
+use crate::{Error, Refund, State};
 
 /// The states of all rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,17 +18,15 @@ pub enum PolicyState {
     Inline {
         /// How many rules there are.
         count: u8,
-        /// A bit for each rule that fixes the cost.
-        fixed_costs: u16,
+        /// The costs that the rules fix.
+        fixed_costs: [InlineCost; INLINE_RULES],
         /// The compact forms.
         compact: [[u64; 2]; INLINE_RULES],
     },
     /// All other combinations.
     Boxed {
-        /// A bit for each rule that fixes the cost.
-        fixed_costs: u16,
-        /// The states, in the order of the rules.
-        rules: Box<[RuleState]>,
+        /// The states, in the order of the rules, each with the cost that its rule fixes.
+        rules: Box<[(Option<u64>, RuleState)]>,
     },
 }
 
@@ -47,6 +49,23 @@ impl RuleState {
         match state.packed().map(|packed| packed.as_slice().try_into()) {
             Some(Ok(compact)) => Self::Compact(compact),
             _ => Self::Boxed(Box::new(state)),
+        }
+    }
+
+    pub(super) fn mark_reserved(&mut self, now_us: u64) {
+        let empty = std::mem::replace(self, Self::Empty);
+        let mut state = empty.into_state();
+        if let Some(state) = &mut state {
+            state.mark_reserved(now_us);
+        }
+        *self = Self::new(state);
+    }
+
+    fn into_state(self) -> Option<State> {
+        match self {
+            Self::Empty => None,
+            Self::Compact(compact) => StateRef::decode(&compact).into_state(),
+            Self::Boxed(state) => Some(*state),
         }
     }
 
@@ -131,24 +150,29 @@ impl StateRef<'_> {
 
 impl PolicyState {
     /// There is one form for the same rules, so that equal states are equal.
-    pub(super) fn new(fixed_costs: u16, rules: Vec<RuleState>) -> Self {
-        let is_boxed = |rule: &RuleState| matches!(rule, RuleState::Boxed(_));
-        if rules.len() > INLINE_RULES || rules.iter().any(is_boxed) {
-            return Self::Boxed {
-                fixed_costs,
-                rules: rules.into(),
-            };
-        }
+    pub(super) fn new(fixed_costs: &FixedCosts, rules: Vec<RuleState>) -> Self {
+        let mut inline = [InlineCost::default(); INLINE_RULES];
         let mut compact = [[0; 2]; INLINE_RULES];
-        for (to, rule) in compact.iter_mut().zip(&rules) {
-            if let RuleState::Compact(from) = rule {
-                *to = *from;
+        let mut fits = rules.len() <= INLINE_RULES;
+        for (index, (cost_to, to)) in inline.iter_mut().zip(&mut compact).enumerate() {
+            match (InlineCost::new(fixed_costs.get(index)), rules.get(index)) {
+                (None, _) | (_, Some(RuleState::Boxed(_))) => fits = false,
+                (Some(cost), Some(RuleState::Compact(from))) => (*cost_to, *to) = (cost, *from),
+                (Some(cost), _) => *cost_to = cost,
             }
         }
-        Self::Inline {
-            count: rules.len() as u8,
-            fixed_costs,
-            compact,
+        if fits {
+            return Self::Inline {
+                count: rules.len() as u8,
+                fixed_costs: inline,
+                compact,
+            };
+        }
+        let rules = rules.into_iter().enumerate();
+        Self::Boxed {
+            rules: rules
+                .map(|(index, rule)| (fixed_costs.get(index), rule))
+                .collect(),
         }
     }
 
@@ -159,14 +183,19 @@ impl PolicyState {
         }
     }
 
-    pub(super) fn fixed_costs(&self) -> u16 {
-        match self {
-            Self::Inline { fixed_costs, .. } | Self::Boxed { fixed_costs, .. } => *fixed_costs,
-        }
+    fn fixed_costs(&self) -> FixedCosts {
+        (0..self.len())
+            .map(|index| self.fixed_cost(index))
+            .collect()
     }
 
-    pub(super) fn has_fixed_cost(&self, index: usize) -> bool {
-        self.fixed_costs() >> index & 1 == 1
+    /// The cost that a rule fixes, if it does.
+    #[inline]
+    pub(super) fn fixed_cost(&self, index: usize) -> Option<u64> {
+        match self {
+            Self::Inline { fixed_costs, .. } => fixed_costs.get(index)?.get(),
+            Self::Boxed { rules, .. } => rules.get(index)?.0,
+        }
     }
 
     #[inline]
@@ -176,9 +205,9 @@ impl PolicyState {
                 Some(compact) if *compact != [0, 0] => StateRef::decode(compact),
                 _ => StateRef::Missing,
             },
-            Self::Boxed { rules, .. } => {
-                rules.get(index).map_or(StateRef::Missing, RuleState::state)
-            }
+            Self::Boxed { rules, .. } => rules
+                .get(index)
+                .map_or(StateRef::Missing, |(_, rule)| rule.state()),
         }
     }
 
@@ -190,36 +219,87 @@ impl PolicyState {
                     .map(|&compact| RuleState::from_compact(compact))
                     .collect()
             }
-            Self::Boxed { rules, .. } => rules.into_vec(),
+            Self::Boxed { rules } => rules.into_iter().map(|(_, rule)| rule).collect(),
         }
     }
 
     pub(super) fn has_log(&self) -> bool {
         match self {
             Self::Inline { .. } => false,
-            Self::Boxed { rules, .. } => rules.iter().any(|rule| match rule {
+            Self::Boxed { rules, .. } => rules.iter().any(|(_, rule)| match rule {
                 RuleState::Boxed(state) => state.algorithm().is_boxed(),
                 _ => false,
             }),
         }
     }
 
-    pub(super) fn read_from(from: &mut Reader) -> Result<Self, Error> {
-        let (count, fixed_costs) = read_head(from)?;
-        let rules = (0..count).map(|_| RuleState::read(from));
-        Ok(Self::new(fixed_costs, rules.collect::<Result<_, _>>()?))
+    /// Where the units of one rule are counted.
+    pub(crate) fn origin_of(&self, index: usize) -> Option<Origin<'static>> {
+        self.get(index).as_ref().and_then(State::origin)
     }
-}
 
-/// How many rules there are, and which of them fix the cost.
-pub(super) fn read_head(from: &mut Reader) -> Result<(usize, u16), Error> {
-    let count = from.varint()?;
-    let fixed_costs = from.varint()?;
-    match u16::try_from(fixed_costs) {
-        Ok(bits) if (1..=MAX_RULES as u64).contains(&count) && fixed_costs >> count == 0 => {
-            Ok((count as usize, bits))
+    /// What updates that refund units leave to be stored, if anything.
+    fn refunded_by(&self, updates: Vec<RuleUpdate>) -> Option<PolicyUpdate> {
+        let stays = |(index, update): (usize, &RuleUpdate)| match update {
+            RuleUpdate::Keep => self.get(index).as_ref().is_some(),
+            RuleUpdate::Clear => false,
+            RuleUpdate::Replace(_) | RuleUpdate::Exact(_) => true,
+        };
+        let in_use = updates.iter().enumerate().any(stays);
+        let update = PolicyUpdate::Rules {
+            fixed_costs: self.fixed_costs(),
+            updates,
+        };
+        // A small state is sent whole, as every other call sends it.
+        let update = if self.has_log() {
+            update
+        } else {
+            let mut left = self.clone();
+            update.apply(&mut left);
+            PolicyUpdate::Replace(left)
+        };
+        in_use.then_some(update)
+    }
+
+    /// Refunds units where each of the charges counts them: `refund` is called with the index of the charge and the state
+    /// that counts it. Fails only if a rule cannot be part of a policy.
+    pub(crate) fn refund_charges(
+        &self,
+        charges: &[Charge],
+        mut refund: impl FnMut(usize, &State) -> Refund<'static>,
+    ) -> Result<Option<PolicyUpdate>, Error> {
+        let mut updates = vec![RuleUpdate::Keep; self.len()];
+        let mut taken = vec![false; self.len()];
+        for (number, charge) in charges.iter().enumerate() {
+            // The first state of the same kind that no other charge has taken: a policy may have changed the order.
+            let found = (0..self.len()).find(|&index| {
+                !taken[index]
+                    && self.fixed_cost(index).is_some() == charge.has_fixed_cost()
+                    && self
+                        .get(index)
+                        .as_ref()
+                        .is_some_and(|state| charge.is_counted_by(state))
+            });
+            let Some(index) = found else {
+                continue;
+            };
+            taken[index] = true;
+            if let Some(state) = self.get(index).as_ref() {
+                let refund = refund(number, state);
+                updates[index] = match refund.update {
+                    _ if refund.units == 0 => RuleUpdate::Keep,
+                    Some(update) => RuleUpdate::new(update)?,
+                    None => RuleUpdate::Clear,
+                };
+            }
         }
-        _ => Err(Error::DamagedState),
+        Ok(self.refunded_by(updates))
+    }
+
+    pub(super) fn read_from(from: &mut Reader) -> Result<Self, Error> {
+        let fixed_costs = FixedCosts::read(from)?;
+        let rules = (0..fixed_costs.len()).map(|_| RuleState::read(from));
+        Ok(Self::new(&fixed_costs, rules.collect::<Result<_, _>>()?))
     }
 }
 
@@ -242,8 +322,9 @@ impl AlgorithmState for PolicyState {
                 Some(state) => (state.algorithm().name(), state.inspect(now_us)),
                 None => ("", Vec::new()),
             };
-            let fixed_cost = u64::from(self.has_fixed_cost(index));
-            fields.push(StateField::number("has_fixed_cost", fixed_cost));
+            if let Some(cost) = self.fixed_cost(index) {
+                fields.push(StateField::number("fixed_cost", cost));
+            }
             (name, fields)
         };
         let limits = (0..self.len()).map(limit).collect();
@@ -253,15 +334,24 @@ impl AlgorithmState for PolicyState {
         }]
     }
 
-    /// Refunds to the rules whose cost the call supplied, and returns the most that any of them refunded.
-    fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<PolicyUpdate>), Error> {
+    /// Refunds units to the rules whose cost the call supplied, and calls to those that fix it. Returns the most that any of
+    /// them refunded.
+    fn refund(
+        &self,
+        now_us: u64,
+        request: &RefundRequest,
+    ) -> Result<(u64, Option<PolicyUpdate>), Error> {
         let mut refunded = 0;
         let mut updates = Vec::with_capacity(self.len());
         for index in 0..self.len() {
             let state = self.get(index);
+            let request = match self.fixed_cost(index) {
+                Some(cost) => request.of_fixed_cost(cost)?,
+                None => *request,
+            };
             updates.push(match state.as_ref() {
-                Some(state) if !self.has_fixed_cost(index) => {
-                    let refund = state.refund(now_us, units)?;
+                Some(state) => {
+                    let refund = state.refund(now_us, request)?;
                     refunded = refunded.max(refund.units);
                     match refund.update {
                         _ if refund.units == 0 => RuleUpdate::Keep,
@@ -269,28 +359,33 @@ impl AlgorithmState for PolicyState {
                         None => RuleUpdate::Clear,
                     }
                 }
-                _ => RuleUpdate::Keep,
+                None => RuleUpdate::Keep,
             });
         }
-        let stays = |(index, update): (usize, &RuleUpdate)| match update {
-            RuleUpdate::Keep => self.get(index).as_ref().is_some(),
-            RuleUpdate::Clear => false,
-            RuleUpdate::Replace(_) | RuleUpdate::Exact(_) => true,
-        };
-        let in_use = updates.iter().enumerate().any(stays);
-        let update = PolicyUpdate::Rules {
-            fixed_costs: self.fixed_costs(),
-            updates,
-        };
-        // A small state is sent whole, as every other call sends it.
-        let update = if self.has_log() {
-            update
-        } else {
-            let mut left = self.clone();
-            update.apply(&mut left);
-            PolicyUpdate::Replace(left)
-        };
-        Ok((refunded, in_use.then_some(update)))
+        Ok((refunded, self.refunded_by(updates)))
+    }
+
+    /// There are several limits: see [`PolicyState::refund_charges`].
+    fn origin(&self) -> Option<Origin<'static>> {
+        None
+    }
+
+    fn mark_reserved(&mut self, now_us: u64) {
+        let empty = Self::new(&FixedCosts::default(), Vec::new());
+        let fixed_costs = self.fixed_costs();
+        let mut rules = std::mem::replace(self, empty).into_rules();
+        rules.iter_mut().for_each(|rule| rule.mark_reserved(now_us));
+        *self = Self::new(&fixed_costs, rules);
+    }
+
+    /// There are several limits: see [`PolicyState::refund_charges`].
+    fn refund_origin(
+        &self,
+        _now_us: u64,
+        _origin: &Origin,
+        _units: u64,
+    ) -> (u64, Option<PolicyUpdate>) {
+        (0, None)
     }
 
     #[inline(always)]
@@ -302,7 +397,7 @@ impl AlgorithmState for PolicyState {
         let Self::Boxed { rules, .. } = self else {
             return 0;
         };
-        let boxed = rules.iter().map(|rule| match rule {
+        let boxed = rules.iter().map(|(_, rule)| match rule {
             RuleState::Boxed(state) => size_of::<State>() + state.heap_bytes(),
             _ => 0,
         });
@@ -314,7 +409,7 @@ impl AlgorithmState for PolicyState {
             return;
         };
         walk.allocation(|by| by.slice(rules));
-        for rule in rules {
+        for (_, rule) in rules {
             if let RuleState::Boxed(state) = rule {
                 walk.allocation(|by| by.value(state));
                 state.relocate_all(walk);
@@ -332,7 +427,7 @@ impl BoxedState for PolicyState {
         let Self::Boxed { rules, .. } = self else {
             return 1;
         };
-        let boxed = rules.iter().map(|rule| match rule {
+        let boxed = rules.iter().map(|(_, rule)| match rule {
             RuleState::Boxed(state) => 1 + state.allocations(),
             _ => 0,
         });
@@ -340,8 +435,7 @@ impl BoxedState for PolicyState {
     }
 
     fn write(&self, into: &mut Blob) {
-        write_varint(into, self.len() as u64);
-        write_varint(into, self.fixed_costs().into());
+        self.fixed_costs().write(into);
         for index in 0..self.len() {
             self.get(index).write(into);
         }

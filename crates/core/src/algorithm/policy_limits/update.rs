@@ -1,9 +1,8 @@
 //! What a call changes in the states of a policy's rules.
 
-use super::state::read_head;
-use super::{PolicyState, RuleState};
+use super::{FixedCosts, PolicyState, RuleState};
 use crate::algorithm::ExactUpdate;
-use crate::algorithm::traits::{BoxedState, BoxedUpdate};
+use crate::algorithm::traits::{AlgorithmState, BoxedState, BoxedUpdate};
 use crate::encoding::{Blob, Reader, write_bytes, write_varint};
 use crate::{Error, State, Update};
 
@@ -15,8 +14,8 @@ pub enum PolicyUpdate {
     Replace(PolicyState),
     /// An update for each rule, where one of them has a log.
     Rules {
-        /// A bit for each rule that fixes the cost.
-        fixed_costs: u16,
+        /// The costs that the rules fix.
+        fixed_costs: FixedCosts,
         /// The updates, in the order of the rules.
         updates: Vec<RuleUpdate>,
     },
@@ -56,12 +55,12 @@ impl BoxedUpdate<'_> for PolicyUpdate {
                 fixed_costs,
                 updates,
             } if updates.len() == state.len() => {
-                let empty = PolicyState::new(0, Vec::new());
+                let empty = PolicyState::new(&FixedCosts::default(), Vec::new());
                 let mut rules = std::mem::replace(state, empty).into_rules();
                 for (rule, update) in rules.iter_mut().zip(updates) {
                     update.apply(rule);
                 }
-                *state = PolicyState::new(fixed_costs, rules);
+                *state = PolicyState::new(&fixed_costs, rules);
             }
             // A forged update, of another state.
             Self::Rules { .. } => {}
@@ -79,7 +78,7 @@ impl BoxedUpdate<'_> for PolicyUpdate {
                 for (rule, update) in rules.iter_mut().zip(updates) {
                     update.apply(rule);
                 }
-                PolicyState::new(fixed_costs, rules)
+                PolicyState::new(&fixed_costs, rules)
             }
         };
         (!state.is_empty()).then_some(state)
@@ -96,8 +95,7 @@ impl BoxedUpdate<'_> for PolicyUpdate {
                 updates,
             } => {
                 write_varint(into, RULES);
-                write_varint(into, updates.len() as u64);
-                write_varint(into, (*fixed_costs).into());
+                fixed_costs.write(into);
                 updates.iter().for_each(|update| update.write(into));
             }
         }
@@ -108,8 +106,8 @@ impl BoxedUpdate<'_> for PolicyUpdate {
         let update = match from.varint()? {
             REPLACE => Self::Replace(PolicyState::read_from(&mut from)?),
             RULES => {
-                let (count, fixed_costs) = read_head(&mut from)?;
-                let updates = (0..count).map(|_| RuleUpdate::read(&mut from));
+                let fixed_costs = FixedCosts::read(&mut from)?;
+                let updates = (0..fixed_costs.len()).map(|_| RuleUpdate::read(&mut from));
                 Self::Rules {
                     fixed_costs,
                     updates: updates.collect::<Result<_, _>>()?,
@@ -118,6 +116,22 @@ impl BoxedUpdate<'_> for PolicyUpdate {
             _ => return Err(Error::DamagedState),
         };
         from.finish(update)
+    }
+}
+
+impl PolicyUpdate {
+    /// Marks the states that the update stores: see [`crate::Update::mark_reserved`].
+    pub(crate) fn mark_reserved(&mut self, now_us: u64) {
+        match self {
+            Self::Replace(state) => state.mark_reserved(now_us),
+            Self::Rules { updates, .. } => {
+                for update in updates {
+                    if let RuleUpdate::Replace(rule) = update {
+                        rule.mark_reserved(now_us);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Sliding-window counter: the weight of the past decreases while the present fills.
 //!
-//! By default there are two counters, [`TwoWindows`]. With `PRECISION n` the window is split into n
-//! [`SubWindows`], and only the oldest one loses weight.
+//! By default there are two counters, [`TwoWindows`]: an estimate. With `PRECISION n` the window is split into n
+//! [`SubWindows`], none of which loses weight: a hard limit.
 
+mod counts;
 mod sub_windows;
 mod two_windows;
 
@@ -10,18 +11,26 @@ use std::fmt;
 
 use super::descriptor::{Descriptor, Parameter};
 use super::traits::{AlgorithmLimit, AlgorithmState, PackedLimit, PackedState};
-use crate::decision::{Evaluation, Mode};
+use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms, wait_ms};
 use crate::encoding::{Fields, Packed};
 use crate::inspect::StateField;
+use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::units::{self, DurationText, MAX_USAGE};
+use crate::reservation::Origin;
+use crate::units::{self, DurationText};
 use crate::{Error, Scale, syntax};
 
 pub use sub_windows::SubWindows;
 pub use two_windows::TwoWindows;
 
+/// The fewest sub-windows into which a window can be split.
+pub const MIN_PRECISION: u8 = 2;
+
 /// The most sub-windows into which a window can be split.
-pub const MAX_PRECISION: u8 = 64;
+pub const MAX_PRECISION: u8 = 60;
+
+/// The precision of a window that is not split.
+const PLAIN: u8 = 1;
 
 /// At most `limit` units per sliding `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +46,14 @@ impl SlideLimit {
         Ok(Self {
             limit: units::check_count(limit, Error::Limit)?,
             window_us: units::period_us(window_ms, Error::Window)?,
-            precision: 1,
+            precision: PLAIN,
         })
     }
 
-    /// The same limit with its window split into `precision` sub-windows, 1 to [`MAX_PRECISION`].
+    /// The same limit with its window split into `precision` sub-windows, [`MIN_PRECISION`] to [`MAX_PRECISION`]. It is
+    /// then a hard limit: no window allows more, whatever the traffic.
     pub fn with_precision(self, precision: u8) -> Result<Self, Error> {
-        if !(1..=MAX_PRECISION).contains(&precision) {
+        if !(MIN_PRECISION..=MAX_PRECISION).contains(&precision) {
             return Err(Error::Precision);
         }
         Ok(Self { precision, ..self })
@@ -61,10 +71,13 @@ impl SlideLimit {
         self.window_us / 1000
     }
 
-    /// The number of sub-windows; 1 for the plain sliding window.
+    /// The number of sub-windows; `None` for the plain sliding window.
     #[must_use]
-    pub const fn precision(&self) -> u8 {
-        self.precision
+    pub const fn precision(&self) -> Option<u8> {
+        match self.precision {
+            PLAIN => None,
+            precision => Some(precision),
+        }
     }
 }
 
@@ -86,7 +99,7 @@ impl<'a> AlgorithmLimit<'a> for SlideLimit {
         Ok(Self {
             limit: syntax::parse_count(args.next(), Error::Limit)?,
             window_us: syntax::parse_duration_us(args.next(), Error::Window)?,
-            precision: 1,
+            precision: PLAIN,
         })
     }
 
@@ -122,9 +135,9 @@ impl fmt::Display for SlideLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let window = DurationText::from_us(self.window_us);
         write!(f, "{} {} {window}", Self::DESCRIPTOR.name, self.limit)?;
-        match self.precision {
-            1 => Ok(()),
-            precision => write!(f, " PRECISION {precision}"),
+        match self.precision() {
+            None => Ok(()),
+            Some(precision) => write!(f, " PRECISION {precision}"),
         }
     }
 }
@@ -143,69 +156,103 @@ impl SlideState {
         SubWindows::decode(words).map(Self::SubWindows)
     }
 
-    /// Units in use, rounded up, for a limit with another precision.
-    fn carried(&self, now_us: u64) -> u64 {
+    /// The same usage at `now_us`.
+    fn at(&self, now_us: u64) -> Self {
         match self {
-            Self::TwoWindows(windows) => windows.at(now_us).used(now_us),
-            Self::SubWindows(windows) => windows.at(now_us).used(now_us),
+            Self::TwoWindows(windows) => Self::TwoWindows(windows.at(now_us)),
+            Self::SubWindows(windows) => Self::SubWindows(windows.at(now_us)),
         }
-        .min(MAX_USAGE)
     }
 
-    fn reset_after_ms(&self, now_us: u64) -> u64 {
-        let clear_at = match self {
+    fn start_us(&self) -> u64 {
+        match self {
+            Self::TwoWindows(windows) => windows.start_us(),
+            Self::SubWindows(windows) => windows.start_us(),
+        }
+    }
+
+    /// Units that may have been charged within the window, at a time to which [`Self::at`] has moved the state.
+    fn used_in_full(&self) -> u64 {
+        match self {
+            Self::TwoWindows(windows) => windows.used_in_full(),
+            Self::SubWindows(windows) => windows.used(),
+        }
+    }
+
+    /// The first time at which that is no more than `room`, if nothing is added until then.
+    fn falls_in_full_to(&self, room: u64) -> u64 {
+        match self {
+            Self::TwoWindows(windows) => windows.falls_in_full_to(room),
+            Self::SubWindows(windows) => windows.falls_to(room),
+        }
+    }
+
+    /// The time from which the state no longer matters.
+    fn clear_at(&self) -> u64 {
+        match self {
             Self::TwoWindows(windows) => windows.clear_at(),
             Self::SubWindows(windows) => windows.clear_at(),
+        }
+    }
+
+    /// The state after a call. If the limit counts otherwise than the state, all units are carried over in full.
+    fn charged(self, limit: &SlideLimit, now_us: u64, cost: u64) -> Self {
+        let mut windows = match self {
+            Self::SubWindows(windows) if windows.fits(limit) => windows,
+            other if limit.precision == PLAIN => {
+                let used = other.used_in_full();
+                let windows = TwoWindows::carrying(now_us, limit.window_us, used, cost);
+                return Self::TwoWindows(windows);
+            }
+            other => SubWindows::carrying(limit, now_us, other.used_in_full()),
         };
-        crate::decision::wait_ms(u128::from(clear_at - now_us))
+        windows.charge(cost);
+        Self::SubWindows(windows)
     }
 }
 
-/// Evaluates a limit if it or the stored state has sub-windows.
-#[cold]
-fn with_sub_windows(
+/// Evaluates a limit if it or the stored state has sub-windows. Every count is then taken in full.
+///
+/// A denied call cannot record that the limit has changed: until a call is allowed, the state in store decides, and its
+/// counts leave when that state says so.
+#[inline(never)]
+fn evaluate_in_full(
     limit: &SlideLimit,
     stored: Option<&SlideState>,
     now_us: u64,
     cost: u64,
     mode: Mode,
 ) -> Evaluation<SlideState> {
-    // A denied call cannot record that the precision changed, so the stored state decides. The first allowed call
-    // carries its usage over. (The same happens when the window changes.)
-    let change = |now_us, carried| {
-        if limit.precision == 1 {
-            SlideState::TwoWindows(TwoWindows::carrying(now_us, limit.window_us, carried, cost))
-        } else {
-            SlideState::SubWindows(SubWindows::carrying(limit, now_us, carried, cost))
-        }
+    let rolled = match stored {
+        Some(stored) => stored.at(now_us),
+        None => SlideState::SubWindows(SubWindows::carrying(limit, now_us, 0)),
     };
-    let mut evaluation = match stored {
-        Some(SlideState::TwoWindows(windows)) => {
-            two_windows::evaluate(limit, Some(windows), now_us, cost, mode)
-                .map(SlideState::TwoWindows)
-        }
-        Some(SlideState::SubWindows(stored)) => {
-            sub_windows::evaluate(limit, Some(stored), now_us, cost, mode)
-                .map(SlideState::SubWindows)
-        }
-        None => sub_windows::evaluate(limit, None, now_us, cost, mode).map(SlideState::SubWindows),
+    let used = rolled.used_in_full();
+    let allowed = mode == Mode::Force || used.saturating_add(cost) <= limit.limit;
+    let until_ms = |us: u64| wait_ms(us.saturating_sub(now_us).into());
+    let mut decision = Decision::new(limit.limit, used, cost, allowed, |room| {
+        until_ms(rolled.falls_in_full_to(room))
+    });
+
+    let (after, write) = if cost == 0 {
+        (rolled, false)
+    } else if allowed {
+        (rolled.charged(limit, now_us, cost), true)
+    } else {
+        // As with two counters, a step back of the clock is recorded once.
+        let stepped_back = stored.is_some_and(|stored| now_us < stored.start_us());
+        (rolled, stepped_back)
     };
-    let same = match stored {
-        Some(SlideState::TwoWindows(_)) => limit.precision == 1,
-        Some(SlideState::SubWindows(windows)) => windows.precision() == limit.precision,
-        None => true,
-    };
-    if let (Some(stored), false) = (stored, same)
-        && evaluation.decision.allowed
-        && evaluation.update.is_some()
-    {
-        let update = change(now_us, stored.carried(now_us));
-        evaluation.expiry.at_ms = update.expire_at_ms();
-        evaluation.expiry.unchanged = stored.expire_at_ms() == update.expire_at_ms();
-        evaluation.decision.reset_after_ms = update.reset_after_ms(now_us);
-        evaluation.update = Some(update);
+    let clear_at = after.clear_at();
+    decision.reset_after_ms = until_ms(clear_at);
+    Evaluation {
+        decision,
+        expiry: Expiry {
+            at_ms: ceil_ms(clear_at),
+            unchanged: stored.is_some_and(|stored| stored.clear_at() == clear_at),
+        },
+        update: write.then_some(after),
     }
-    evaluation
 }
 
 impl PackedLimit for SlideLimit {
@@ -221,14 +268,14 @@ impl PackedLimit for SlideLimit {
     ) -> Evaluation<SlideState> {
         let now_us = now_us.min(units::MAX_TIME_US);
         match stored {
-            None if self.precision == 1 => {
+            None if self.precision == PLAIN => {
                 two_windows::evaluate(self, None, now_us, cost, mode).map(SlideState::TwoWindows)
             }
-            Some(SlideState::TwoWindows(stored)) if self.precision == 1 => {
+            Some(SlideState::TwoWindows(stored)) if self.precision == PLAIN => {
                 two_windows::evaluate(self, Some(stored), now_us, cost, mode)
                     .map(SlideState::TwoWindows)
             }
-            _ => with_sub_windows(self, stored, now_us, cost, mode),
+            _ => evaluate_in_full(self, stored, now_us, cost, mode),
         }
     }
 }
@@ -244,10 +291,7 @@ impl AlgorithmState for SlideState {
     }
 
     fn expire_at_ms(&self) -> u64 {
-        match self {
-            Self::TwoWindows(windows) => windows.expire_at_ms(),
-            Self::SubWindows(windows) => windows.expire_at_ms(),
-        }
+        ceil_ms(self.clear_at())
     }
 
     fn inspect(&self, now_us: u64) -> Vec<StateField> {
@@ -257,22 +301,55 @@ impl AlgorithmState for SlideState {
         }
     }
 
-    fn refund(&self, now_us: u64, units: u64) -> Result<(u64, Option<Self>), Error> {
+    fn refund(&self, now_us: u64, request: &RefundRequest) -> Result<(u64, Option<Self>), Error> {
+        let (units, newest_us) = (request.units, request.newest_us(now_us));
         Ok(match self {
             Self::TwoWindows(windows) => {
-                let (refunded, left) = windows.refund(now_us, units);
+                let (refunded, left) = windows.refund(now_us, units, newest_us);
                 (refunded, left.map(Self::TwoWindows))
             }
             Self::SubWindows(windows) => {
-                let (refunded, left) = windows.refund(now_us, units);
+                let (refunded, left) = windows.refund(now_us, units, newest_us);
                 (refunded, left.map(Self::SubWindows))
             }
         })
     }
 
+    fn origin(&self) -> Option<Origin<'static>> {
+        Some(match self {
+            Self::TwoWindows(windows) => Origin::Slide(windows.charged_window()),
+            Self::SubWindows(windows) => Origin::SubWindow {
+                window: windows.charged_window(),
+                precision: windows.precision(),
+            },
+        })
+    }
+
+    /// The start of a window identifies it, because it is the time of a call.
+    fn mark_reserved(&mut self, _now_us: u64) {}
+
+    fn refund_origin(&self, now_us: u64, origin: &Origin, units: u64) -> (u64, Option<Self>) {
+        match (self, origin) {
+            (Self::TwoWindows(windows), Origin::Slide(charged)) => {
+                let (refunded, left) = windows.refund_window(now_us, charged, units);
+                (refunded, left.map(Self::TwoWindows))
+            }
+            (Self::SubWindows(windows), Origin::SubWindow { window, precision })
+                if windows.precision() == *precision =>
+            {
+                let (refunded, left) = windows.refund_sub_window(now_us, window, units);
+                (refunded, left.map(Self::SubWindows))
+            }
+            _ => (0, None),
+        }
+    }
+
     #[inline(always)]
     fn owns_memory(&self) -> bool {
-        matches!(self, Self::SubWindows(_))
+        match self {
+            Self::TwoWindows(_) => false,
+            Self::SubWindows(windows) => windows.owns_memory(),
+        }
     }
 
     fn heap_bytes(&self) -> usize {

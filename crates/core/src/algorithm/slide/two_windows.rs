@@ -10,6 +10,7 @@ use crate::decision::{Decision, Evaluation, Expiry, Mode, ceil_ms, wait_ms};
 use crate::encoding::{Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::math::{mul_div_ceil, mul_div_floor, to_u64};
+use crate::reservation::ChargedWindow;
 use crate::units::MAX_USAGE;
 
 const COUNT_BITS: u32 = LOW_BITS / 2;
@@ -73,6 +74,24 @@ impl TwoWindows {
         end - to_u64(mul_div_floor(room, self.window_us, fading))
     }
 
+    pub(super) fn start_us(&self) -> u64 {
+        self.start_us
+    }
+
+    /// All units that may have been charged within a window's length, without the estimate.
+    pub(super) fn used_in_full(&self) -> u64 {
+        self.current + self.previous
+    }
+
+    /// The first time at which no more than `room` units are in use in full, if nothing is added until then.
+    pub(super) fn falls_in_full_to(&self, room: u64) -> u64 {
+        let windows = match self.current <= room {
+            true => 1,
+            false => 2,
+        };
+        self.start_us + windows * self.window_us
+    }
+
     /// The time from which the state no longer matters.
     pub(super) fn clear_at(&self) -> u64 {
         if self.current > 0 {
@@ -94,10 +113,14 @@ impl TwoWindows {
         }
     }
 
-    pub(super) fn refund(&self, now_us: u64, units: u64) -> (u64, Option<Self>) {
+    /// Nothing is refunded from windows that started after `newest_us`.
+    pub(super) fn refund(&self, now_us: u64, units: u64, newest_us: i64) -> (u64, Option<Self>) {
         let rolled = self.at(now_us);
-        let newest = units.min(rolled.current);
-        let older = (units - newest).min(rolled.previous);
+        let started_us = rolled.start_us as i64;
+        let refundable = |start_us, count| if start_us <= newest_us { count } else { 0 };
+        let newest = units.min(refundable(started_us, rolled.current));
+        let previous_us = started_us - self.window_us as i64;
+        let older = (units - newest).min(refundable(previous_us, rolled.previous));
         let left = Self {
             current: rolled.current - newest,
             previous: rolled.previous - older,
@@ -106,6 +129,40 @@ impl TwoWindows {
         let in_use = left.current > 0 || left.previous > 0;
         // The refund is as much as usage drops: units that have lost weight count only as much as they still weigh.
         let refunded = rolled.used(now_us) - left.used(now_us);
+        (refunded, in_use.then_some(left))
+    }
+
+    /// The window in which the last units were charged.
+    pub(super) fn charged_window(&self) -> ChargedWindow {
+        ChargedWindow {
+            start_us: self.start_us,
+            end_us: self.start_us + self.window_us,
+            span_us: self.window_us,
+            reserved_since_us: 0,
+        }
+    }
+
+    /// Refunds units of the window in which they were charged, as long as it counts.
+    pub(super) fn refund_window(
+        &self,
+        now_us: u64,
+        charged: &ChargedWindow,
+        units: u64,
+    ) -> (u64, Option<Self>) {
+        let mut left = self.at(now_us);
+        if left.window_us != charged.span_us {
+            return (0, None);
+        }
+        let count = if left.start_us == charged.start_us {
+            &mut left.current
+        } else if left.start_us == charged.end_us {
+            &mut left.previous
+        } else {
+            return (0, None);
+        };
+        let refunded = units.min(*count);
+        *count -= refunded;
+        let in_use = left.current > 0 || left.previous > 0;
         (refunded, in_use.then_some(left))
     }
 
@@ -148,7 +205,8 @@ impl TwoWindows {
         };
         // No call leaves a state without usage.
         let idle = current == 0 && previous == 0;
-        if current > MAX_USAGE || previous > MAX_USAGE || idle || fields.extra != 0 {
+        let unused = fields.extra | fields.reserved_since_us;
+        if current > MAX_USAGE || previous > MAX_USAGE || idle || unused != 0 {
             return Err(Error::DamagedState);
         }
         Ok(Self {
