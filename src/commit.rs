@@ -3,6 +3,7 @@
 //! `stats/audit_stream.rs`.)
 
 use rl_core::policy::Overrides;
+use rl_core::reservation::StoredReservation;
 use rl_core::{Error, Expiry, State, Update};
 
 use crate::error::{CommandError, OUT_OF_MEMORY};
@@ -167,10 +168,32 @@ pub(crate) fn commit_overrides(
     Ok(())
 }
 
+/// Stores the record of a reservation.
+pub(crate) fn commit_reservation(
+    ctx: &Context,
+    key: &mut Key,
+    name: ServerStr,
+    stored: StoredReservation,
+    expire_at_ms: i64,
+) -> Result<Change, CommandError> {
+    let blob = replication::has_receivers().then(|| stored.blob());
+    key.store_reservation(stored)?;
+    key.expire_at_or_never(expire_at_ms);
+    ctx.signal_modified(name);
+    match blob {
+        Some(blob) => {
+            replication::send_state(ctx, name, expire_at_ms, &blob);
+            Ok(Change::Replicated)
+        }
+        None => Ok(Change::Unreplicated),
+    }
+}
+
 /// What RL.LOAD stores.
 pub(crate) enum Loaded<'a> {
     Update(Update<'a>),
     Overrides(Overrides),
+    Reservation(StoredReservation),
 }
 
 /// Stores what a primary or a file contains, as it is. Whatever else the key holds is replaced.
@@ -185,6 +208,10 @@ pub(crate) fn commit_loaded(
         Loaded::Update(update) => store_update(key, update)?,
         Loaded::Overrides(overrides) => {
             key.store_overrides(overrides)?;
+            true
+        }
+        Loaded::Reservation(stored) => {
+            key.store_reservation(stored)?;
             true
         }
     };

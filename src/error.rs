@@ -14,6 +14,17 @@ pub(crate) const OUT_OF_MEMORY: CommandError =
     Static("OOM command not allowed when used memory > 'maxmemory'.");
 
 pub(crate) const REPEATED_KEY: CommandError = Static("ERR a key may appear only once in a call");
+pub(crate) const RESERVATION_SETTLED: CommandError = Static("ERR reservation is settled");
+pub(crate) const RESERVATION_DIFFERS: CommandError =
+    Static("ERR the id was used with other arguments: use a new id for each reservation");
+pub(crate) const RESERVE_OPTIONS: CommandError =
+    Static("ERR RL.RESERVE takes TIMES, ATLEAST and FORCE, but neither PEEK nor BRIEF");
+pub(crate) const CALLS: CommandError =
+    Static("ERR calls must be an integer between 0 and the number of calls that were reserved");
+pub(crate) const ACTUAL: CommandError =
+    Static("ERR actual must be an integer between 0 and 9007199254740991");
+pub(crate) const SETTLE_PAIRS: CommandError =
+    Static("ERR keys and the units they used must come in pairs: key 640 key 1");
 pub(crate) const NO_OVERRIDE_KEY: CommandError =
     Static("ERR an empty key, or one with a } outside a hash tag, cannot have overrides");
 pub(crate) const JSON_TOO_LONG: CommandError =
@@ -33,4 +44,12 @@ pub(crate) const TOP_SYNTAX: CommandError =
 #[cold]
 pub(crate) fn no_such_policy(name: &[u8]) -> CommandError {
     CommandError::Formatted(format!("ERR no such policy '{}'", name.escape_ascii()))
+}
+
+#[cold]
+pub(crate) fn not_reserved(key: &[u8]) -> CommandError {
+    let key = key.escape_ascii();
+    CommandError::Formatted(format!(
+        "ERR the reservation does not include the key '{key}'"
+    ))
 }

@@ -12,8 +12,11 @@
 //! | `RL.POLICY SET \| GET \| DEL \| LIST \| DUMP \| LOAD` | limits by name | `commands/policy.rs` |
 //! | `RL.OVERRIDE SET \| GET \| DEL` | one key's exceptions | `commands/overrides.rs` |
 //! | `RL.MULTI key spec [key spec …]` | several limits, all or nothing | `commands/multi.rs` |
+//! | `RL.FIRST key spec [key spec …]` | the first of several limits that has room | `commands/first.rs` |
+//! | `RL.RESERVE id ttl key spec [key spec …]` | RL.MULTI under an id, to be settled later | `commands/reserve.rs` |
+//! | `RL.SETTLE id calls key actual [key actual …]` | what a reservation used in the end | `commands/settle.rs` |
 //! | `RL.PEEK key spec` | read-only, also on replicas | `commands/peek.rs` |
-//! | `RL.REFUND key cost` | refunds units | `commands/refund.rs` |
+//! | `RL.REFUND key cost [TIMES n] [AGE duration]` | refunds units | `commands/refund.rs` |
 //! | `RL.RELEASE key holder` | releases a lease | `commands/release.rs` |
 //! | `RL.INSPECT key` | the stored state, field by field | `commands/inspect.rs` |
 //! | `RL.STATS [policy]` | what was allowed, denied, forced, refunded | `commands/stats.rs` |
@@ -47,10 +50,11 @@ use redis_module::{Context as LoadContext, RedisString, Status};
 use rl_core::Error;
 
 use commands::{
-    audit::AuditCommand, check::CheckCommand, inspect::InspectCommand, load::LoadCommand,
-    multi::MultiCommand, one_limit, overrides::OverrideCommand, peek::PeekCommand,
-    policy::PolicyCommand, refund::RefundCommand, release::ReleaseCommand, stats::StatsCommand,
-    throttle::ThrottleCommand, top::TopCommand,
+    audit::AuditCommand, check::CheckCommand, first::FirstCommand, inspect::InspectCommand,
+    load::LoadCommand, multi::MultiCommand, one_limit, overrides::OverrideCommand,
+    peek::PeekCommand, policy::PolicyCommand, refund::RefundCommand, release::ReleaseCommand,
+    reserve::ReserveCommand, settle::SettleCommand, stats::StatsCommand, throttle::ThrottleCommand,
+    top::TopCommand,
 };
 use config::{Config, Subscriber};
 use module_args::ModuleArgs;
@@ -72,9 +76,12 @@ const COMMANDS: &[Register] = &[
     // RL.SLIDE, RL.BUCKET, RL.FIXED, RL.LEAK, RL.EXACT, RL.LEASE
     one_limit::register_all,
     register::<MultiCommand>,
+    register::<FirstCommand>,
     register::<CheckCommand>,
     register_container::<PolicyCommand>,
     register_container::<OverrideCommand>,
+    register::<ReserveCommand>,
+    register::<SettleCommand>,
     register::<PeekCommand>,
     register::<RefundCommand>,
     register::<ReleaseCommand>,

@@ -8,7 +8,8 @@ use crate::policy::EffectivePolicy;
 use crate::server::{Context, ServerStr};
 use crate::stats::DeniedBy;
 
-/// The limits that a call checks on one key: its own limit, or those of a policy. RL.MULTI makes a request for each key.
+/// The limits that a call checks on one key: its own limit, or those of a policy. RL.MULTI and RL.FIRST make a request for
+/// each key.
 pub(crate) struct Request<'a> {
     pub(crate) key: ServerStr<'a>,
     pub(super) limits: Limits<'a>,
@@ -42,7 +43,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A spec of RL.MULTI or RL.PEEK.
+    /// A spec of RL.MULTI, RL.FIRST or RL.PEEK.
     #[inline(always)]
     pub(crate) fn from_spec(
         ctx: &Context,
@@ -68,12 +69,20 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// All limits as one, and what the call charges to it.
+    /// All limits as one, and what `calls` calls charge to it.
     #[inline(always)]
-    pub(super) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
+    pub(super) fn limit(&self, calls: u64) -> Result<(Limit<'_>, u64), Error> {
+        match &self.limits {
+            Limits::Inline(spec) => Ok((spec.limit, spec.cost.saturating_mul(calls))),
+            Limits::Policy(policy) => policy.limit(calls),
+        }
+    }
+
+    /// All limits as one, and what RL.SETTLE charges to it in addition.
+    pub(super) fn limit_for_settling(&self, calls: u64) -> Result<(Limit<'_>, u64), Error> {
         match &self.limits {
             Limits::Inline(spec) => Ok((spec.limit, spec.cost)),
-            Limits::Policy(policy) => policy.limit(),
+            Limits::Policy(policy) => policy.limit_for_settling(calls),
         }
     }
 
@@ -84,12 +93,21 @@ impl<'a> Request<'a> {
         self.effective_policy()?.decision_of_override()
     }
 
-    /// What the call charges to the limit that decided.
+    /// What `calls` calls charge to the limit that decided.
     #[inline(always)]
-    pub(super) fn cost(&self, index: i8) -> u64 {
+    pub(super) fn cost(&self, index: i8, calls: u64) -> u64 {
         match &self.limits {
-            Limits::Inline(spec) => spec.cost,
-            Limits::Policy(policy) => policy.cost(index),
+            Limits::Inline(spec) => spec.cost.saturating_mul(calls),
+            Limits::Policy(policy) => policy.cost(index, calls),
+        }
+    }
+
+    /// Whether an allowed call replies its delay to BRIEF.
+    #[inline(always)]
+    pub(crate) fn reports_delay(&self) -> bool {
+        match &self.limits {
+            Limits::Inline(spec) => spec.limit.algorithm().reports_delay(),
+            Limits::Policy(_) => false,
         }
     }
 

@@ -81,6 +81,26 @@ impl StateSource {
         }
     }
 
+    /// The most calls of `cost` each, up to `max`, that the limit allows.
+    #[cold]
+    pub(super) fn affordable_calls(
+        self,
+        key: &Key,
+        limit: &Limit,
+        now_us: u64,
+        cost: u64,
+        max: u64,
+    ) -> Result<u64, Error> {
+        let carried_over = match self {
+            Self::Stored => return limit.affordable_calls(key.state(), now_us, cost, max),
+            Self::CarriedOver => carried_over(key, limit)?,
+        };
+        match carried_over {
+            Some(carried_over) => carried_over.affordable_calls(limit, now_us, cost, max),
+            None => limit.affordable_calls(None, now_us, cost, max),
+        }
+    }
+
     #[inline(always)]
     pub(super) fn commit(
         self,
@@ -107,7 +127,7 @@ fn commit_carried_over(
     update: Update,
     expiry: Expiry,
 ) -> Result<Change, CommandError> {
-    let (limit, _) = request.limit()?;
+    let (limit, _) = request.limit(1)?;
     let Some(update) = apply_carried_over(key, &limit, update)? else {
         return Ok(Change::Nothing);
     };

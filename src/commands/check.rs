@@ -1,10 +1,10 @@
-//! `RL.CHECK key policy [cost] [PEEK | FORCE]`: the limits of a policy.
+//! `RL.CHECK key policy [cost] [options…]`: the limits of a policy.
 
 use std::ffi::CStr;
 
 use rl_core::syntax;
 
-use super::one_limit::{COST, OPTION};
+use super::one_limit::{COST, OPTIONS};
 use crate::check::{Request, check_one};
 use crate::error::CommandError;
 use crate::policy::EffectivePolicy;
@@ -25,7 +25,9 @@ impl Command for CheckCommand {
             Argument::KEY,
             Argument::text(c"policy"),
             COST.optional(),
-            OPTION,
+            OPTIONS[0],
+            OPTIONS[1],
+            OPTIONS[2],
         ],
     };
 
@@ -35,8 +37,12 @@ impl Command for CheckCommand {
         let now_us = ctx.now_us();
         let (key, policy) = (args.get(1), args.get(2).as_bytes());
         let policy = EffectivePolicy::find(ctx, key, policy, cost, now_us)?;
-        let decision = check_one(ctx, &Request::policy(key, policy), options, now_us)?;
-        reply::decision_with_index(ctx, &decision);
+        let decided = check_one(ctx, &Request::policy(key, policy), options, now_us)?;
+        if options.is_brief() {
+            reply::brief(ctx, &decided, false);
+        } else {
+            reply::decision_with_index(ctx, &decided, i64::from(decided.decision.index));
+        }
         Ok(())
     }
 }

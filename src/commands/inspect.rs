@@ -22,6 +22,10 @@ impl Command for InspectCommand {
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let mut key = Key::open_to_read(ctx, args.get(1));
+        if let Ok(Some(stored)) = key.reservation() {
+            reply::reservation_record(ctx, &stored.reservation()?, key.expire_at_ms());
+            return Ok(());
+        }
         key.read_any()?;
         match key.state() {
             Some(state) => reply::inspection(ctx, state, ctx.now_us(), key.expire_at_ms()),

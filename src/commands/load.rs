@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 
 use rl_core::policy::Overrides;
+use rl_core::reservation::StoredReservation;
 use rl_core::{Update, syntax};
 
 use crate::commit::{self, Loaded};
@@ -35,6 +36,8 @@ impl Command for LoadCommand {
         let expire_at_ms = syntax::as_count(args.get(2).as_bytes()).ok_or(EXPIRE_AT)? as i64;
         let loaded = if Overrides::is_blob(blob) {
             Loaded::Overrides(Overrides::decode_blob(blob)?)
+        } else if StoredReservation::is_blob(blob) {
+            Loaded::Reservation(StoredReservation::decode_blob(blob)?)
         } else {
             Loaded::Update(Update::decode_blob(blob)?)
         };

@@ -3,6 +3,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod check;
+pub(crate) mod first;
 pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod multi;
@@ -12,6 +13,8 @@ pub(crate) mod peek;
 pub(crate) mod policy;
 pub(crate) mod refund;
 pub(crate) mod release;
+pub(crate) mod reserve;
+pub(crate) mod settle;
 pub(crate) mod stats;
 pub(crate) mod throttle;
 pub(crate) mod top;

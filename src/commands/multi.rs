@@ -1,10 +1,11 @@
-//! `RL.MULTI key spec [key spec …]`: charges all limits, or none if any of them denies the call. PEEK or FORCE stands at
-//! the start of the first spec.
+//! `RL.MULTI key spec [key spec …]`: charges all limits, or none if any of them denies the call. Options stand at the
+//! start of the first spec.
 
 use std::ffi::CStr;
 use std::hash::{DefaultHasher, Hasher};
 
-use rl_core::{Algorithm, syntax};
+use rl_core::Algorithm;
+use rl_core::syntax::{self, CallOptions};
 use smallvec::SmallVec;
 
 use crate::check::{INLINE_REQUESTS, Request, check_all};
@@ -19,7 +20,8 @@ pub(super) const SPEC: Argument = Argument::text(c"spec").with_summary(spec_summ
 
 fn spec_summary() -> String {
     format!(
-        "One argument: [SHADOW] followed by {}. RL.MULTI also takes PEEK or FORCE at the start of the first spec",
+        "One argument: [SHADOW] followed by {}. RL.MULTI and RL.FIRST also take options at the start of the first spec: \
+         [PEEK | FORCE] [TIMES n [ATLEAST m]] [BRIEF]",
         Algorithm::spec_grammar()
     )
 }
@@ -38,22 +40,40 @@ impl Command for MultiCommand {
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let now_us = ctx.now_us();
-        let mut requests = SmallVec::<[Request; INLINE_REQUESTS]>::new();
-        let mut names = SmallVec::<[(u64, &[u8]); INLINE_REQUESTS]>::new();
-        let options = syntax::multi_args(args.from(1), |position, key, spec| {
-            let distinct = (fingerprint(key), key);
-            if names.contains(&distinct) {
-                return Err(REPEATED_KEY);
-            }
-            names.push(distinct);
-            let key = args.get(1 + position);
-            requests.push(Request::from_spec(ctx, key, spec, now_us)?);
-            Ok::<_, CommandError>(())
-        })?;
+        let mut requests = Requests::new();
+        let options = parse(ctx, args, 1, now_us, &mut requests)?;
         check_all(ctx, &requests, options, now_us, |verdict, decisions| {
-            reply::verdict(ctx, &verdict, decisions);
+            if options.is_brief() {
+                reply::brief_verdict(ctx, &verdict, decisions);
+            } else {
+                reply::verdict(ctx, &verdict, decisions);
+            }
         })
     }
+}
+
+pub(super) type Requests<'a> = SmallVec<[Request<'a>; INLINE_REQUESTS]>;
+
+/// Reads `key spec [key spec …]`, from position `first` on, into `requests`.
+#[inline(always)]
+pub(super) fn parse<'a>(
+    ctx: &Context,
+    args: Args<'a>,
+    first: usize,
+    now_us: u64,
+    requests: &mut Requests<'a>,
+) -> Result<CallOptions, CommandError> {
+    let mut names = SmallVec::<[(u64, &[u8]); INLINE_REQUESTS]>::new();
+    syntax::multi_args(args.from(first), |position, key, spec| {
+        let distinct = (fingerprint(key), key);
+        if names.contains(&distinct) {
+            return Err(REPEATED_KEY);
+        }
+        names.push(distinct);
+        let key = args.get(first + position);
+        requests.push(Request::from_spec(ctx, key, spec, now_us)?);
+        Ok(())
+    })
 }
 
 /// Makes it cheap to compare long keys with each other.

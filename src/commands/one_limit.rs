@@ -12,15 +12,26 @@ use crate::reply;
 use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Register, register};
 
 pub(super) const COST: Argument = Argument::integer(c"cost");
-/// PEEK or FORCE, after the cost.
-pub(super) const OPTION: Argument = Argument::one_of(
-    c"option",
-    &[
-        Argument::token(c"peek", c"PEEK"),
-        Argument::token(c"force", c"FORCE"),
-    ],
-)
-.optional();
+/// The options of every command that charges, after the cost.
+pub(super) const OPTIONS: [Argument; 3] = [
+    Argument::one_of(
+        c"option",
+        &[
+            Argument::token(c"peek", c"PEEK"),
+            Argument::token(c"force", c"FORCE"),
+        ],
+    )
+    .optional(),
+    Argument::block(
+        c"calls",
+        &[
+            Argument::integer_option(c"times", c"TIMES"),
+            Argument::integer_option(c"at-least", c"ATLEAST").optional(),
+        ],
+    )
+    .optional(),
+    Argument::token(c"brief", c"BRIEF").optional(),
+];
 
 /// One entry per algorithm: a new one does not compile without its own.
 const REGISTER: [Register; Algorithm::ALL.len()] = [
@@ -55,8 +66,7 @@ impl<const INDEX: usize> OneLimitCommand<INDEX> {
     /// The key, the parameters, the cost, the options of the algorithm, and those of every command.
     const ARGUMENTS: [Argument; 12] = {
         let (parameters, options) = (Self::DESCRIPTOR.parameters, Self::DESCRIPTOR.options);
-        let mut arguments = [OPTION; 12];
-        arguments[0] = Argument::KEY;
+        let mut arguments = [Argument::KEY; 12];
         let (mut len, mut index) = (1, 0);
         while index < parameters.len() {
             arguments[len] = argument(&parameters[index]);
@@ -68,10 +78,15 @@ impl<const INDEX: usize> OneLimitCommand<INDEX> {
             arguments[len] = argument(&options[index]).optional();
             (len, index) = (len + 1, index + 1);
         }
+        index = 0;
+        while index < OPTIONS.len() {
+            arguments[len] = OPTIONS[index];
+            (len, index) = (len + 1, index + 1);
+        }
         arguments
     };
     const ARGUMENTS_LEN: usize =
-        3 + Self::DESCRIPTOR.parameters.len() + Self::DESCRIPTOR.options.len();
+        2 + Self::DESCRIPTOR.parameters.len() + Self::DESCRIPTOR.options.len() + OPTIONS.len();
 }
 
 const fn argument(parameter: &Parameter) -> Argument {
@@ -101,8 +116,12 @@ impl<const INDEX: usize> Command for OneLimitCommand<INDEX> {
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let (spec, options) = one_limit_args(Self::ALGORITHM, &mut args.from(2))?;
         let request = Request::inline(args.get(1), spec);
-        let decision = check_one(ctx, &request, options, ctx.now_us())?;
-        reply::decision(ctx, &decision);
+        let decided = check_one(ctx, &request, options, ctx.now_us())?;
+        if options.is_brief() {
+            reply::brief(ctx, &decided, Self::ALGORITHM.reports_delay());
+        } else {
+            reply::decision(ctx, &decided);
+        }
         Ok(())
     }
 }

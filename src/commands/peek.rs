@@ -28,8 +28,8 @@ impl Command for PeekCommand {
         let spec = syntax::peek_spec(args.get(2).as_bytes())?;
         let now_us = ctx.now_us();
         let request = Request::from_spec(ctx, args.get(1), spec, now_us)?;
-        let decision = check_one(ctx, &request, CallOptions::PEEK, now_us)?;
-        reply::decision(ctx, &decision);
+        let decided = check_one(ctx, &request, CallOptions::PEEK, now_us)?;
+        reply::decision(ctx, &decided);
         Ok(())
     }
 }

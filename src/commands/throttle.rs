@@ -35,13 +35,14 @@ impl Command for ThrottleCommand {
         let rate = Rate::parse(args).map_err(explain)?;
         let request = Request::inline(args.get(1), rate.spec);
         let now_us = ctx.now_us();
-        let decision = match check_one(ctx, &request, CallOptions::empty(), now_us) {
+        let decision = match check_one(ctx, &request, CallOptions::NONE, now_us) {
             Err(CommandError::WrongType) => {
                 rate.convert(ctx, request.key)?;
-                check_one(ctx, &request, CallOptions::empty(), now_us)
+                check_one(ctx, &request, CallOptions::NONE, now_us)
             }
             decided => decided,
-        }?;
+        }?
+        .decision;
 
         ctx.reply_array(5);
         ctx.reply_integer(i64::from(!decision.allowed));

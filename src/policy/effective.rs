@@ -129,10 +129,24 @@ impl EffectivePolicy {
         }
     }
 
-    /// All limits that apply as one, and what the call charges to it.
+    /// All limits that apply as one, and what `calls` calls charge to it.
     #[inline(always)]
-    pub(crate) fn limit(&self) -> Result<(Limit<'_>, u64), Error> {
-        Ok((self.rules().limit()?, self.cost))
+    pub(crate) fn limit(&self, calls: u64) -> Result<(Limit<'_>, u64), Error> {
+        let limit = match self.rules().limit()? {
+            Limit::Policy(limits) if calls != 1 => Limit::Policy(limits.with_times(calls)?),
+            limit => limit,
+        };
+        Ok((limit, self.cost.saturating_mul(calls)))
+    }
+
+    /// All limits that apply as one, and what is charged to it in addition to what was reserved. Rules that fix their cost are
+    /// charged for `calls` calls.
+    pub(crate) fn limit_for_settling(&self, calls: u64) -> Result<(Limit<'_>, u64), Error> {
+        let limit = match self.rules().limit()? {
+            Limit::Policy(limits) => Limit::Policy(limits.with_times(calls)?),
+            limit => limit,
+        };
+        Ok((limit, self.cost))
     }
 
     /// The rule that decided; `None` if an override decided.
@@ -141,11 +155,12 @@ impl EffectivePolicy {
         self.rules().as_slice().get(usize::try_from(index).ok()?)
     }
 
-    /// What the call charges to the rule that decided.
+    /// What `calls` calls charge to the rule that decided.
     #[inline]
-    pub(crate) fn cost(&self, index: i8) -> u64 {
+    pub(crate) fn cost(&self, index: i8, calls: u64) -> u64 {
+        let cost = self.cost.saturating_mul(calls);
         let rule = self.rule(index);
-        rule.map_or(self.cost, |rule| rule.cost_of(self.cost))
+        rule.map_or(cost, |rule| rule.cost_of(cost, calls))
     }
 
     #[inline]

@@ -1,4 +1,5 @@
-//! The data types: one per algorithm, so that TYPE shows it, one for overrides, one for policies in an AOF.
+//! The data types: one per algorithm, so that TYPE shows it, one for overrides, one for policies in an AOF, one for
+//! reservations.
 //!
 //! All values share one set of callbacks, which is generic over [`Value`].
 
@@ -8,6 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 use redis_module::raw::*;
 use rl_core::policy::Overrides;
+use rl_core::reservation::StoredReservation;
 use rl_core::{Algorithm, Blob, ENCODING_VERSION, Error, State, check_version};
 
 use super::boxed_value::Boxed;
@@ -43,12 +45,13 @@ impl DataType {
 const STATES: usize = Algorithm::ALL.len();
 const OVERRIDES: usize = STATES;
 const POLICY_MARKER: usize = STATES + 1;
+const RESERVATIONS: usize = STATES + 2;
 
 /// The data type whose callbacks also save the policies in a snapshot.
 const POLICIES: usize = Algorithm::Policy as usize;
 
 /// The types of states come first, in the order of [`Algorithm::ALL`]. A new algorithm does not compile without an entry.
-static TYPES: [DataType; STATES + 2] = [
+static TYPES: [DataType; STATES + 3] = [
     DataType::state(0),
     DataType::state(1),
     DataType::state(2),
@@ -58,6 +61,7 @@ static TYPES: [DataType; STATES + 2] = [
     DataType::state(6),
     DataType::new(c"rl-overrd", None),
     DataType::new(c"rl-polset", None),
+    DataType::new(c"rl-resrv-", None),
 ];
 
 /// Registers every data type.
@@ -72,6 +76,7 @@ pub(crate) fn create_types<H: Handlers>(ctx: &Context) -> Result<(), Error> {
         state_methods::<H, 6>(),
         methods::<Boxed<Overrides>, H, OVERRIDES>(),
         policy_snapshot::marker_methods::<H>(),
+        methods::<Boxed<StoredReservation>, H, RESERVATIONS>(),
     ];
     policy_snapshot::add_methods::<H>(&mut methods[POLICIES]);
     for (data_type, methods) in TYPES.iter().zip(&mut methods) {
@@ -104,6 +109,10 @@ pub(super) fn state_type(algorithm: Algorithm) -> *mut RedisModuleType {
 
 pub(super) fn overrides_type() -> *mut RedisModuleType {
     TYPES[OVERRIDES].handle.load(Relaxed)
+}
+
+pub(super) fn reservation_type() -> *mut RedisModuleType {
+    TYPES[RESERVATIONS].handle.load(Relaxed)
 }
 
 pub(super) fn policy_marker_type() -> *mut RedisModuleType {

@@ -42,8 +42,12 @@ impl Argument {
         }
     }
 
-    pub(crate) const KEY: Self =
-        Self::new(c"key", RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY);
+    pub(crate) const KEY: Self = Self::key(c"key");
+
+    /// A key with a name of its own.
+    pub(crate) const fn key(name: &'static CStr) -> Self {
+        Self::new(name, RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY)
+    }
 
     pub(crate) const fn integer(name: &'static CStr) -> Self {
         Self::new(name, RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER)

@@ -8,10 +8,11 @@ use std::slice;
 
 use redis_module::raw::{self, *};
 use rl_core::policy::Overrides;
+use rl_core::reservation::StoredReservation;
 use rl_core::{Algorithm, Blob, Error, Packed, State, Update};
 
-use super::boxed_value::{Boxed, BoxedValue};
-use super::datatype::{Value, algorithm_of, overrides_type, state_type};
+use super::boxed_value::{Boxed, BoxedValue, Content};
+use super::datatype::{Value, algorithm_of, overrides_type, reservation_type, state_type};
 use super::packed_value::PackedValue;
 use super::{CommandError, Context, ServerStr, api};
 
@@ -258,25 +259,51 @@ impl Key {
 
     /// The overrides that the key holds; it may be missing.
     pub(crate) fn overrides(&self) -> Result<Option<&Overrides>, CommandError> {
-        if self.raw.is_null() || self.is_missing() {
-            return Ok(None);
-        }
-        if self.data_type() != overrides_type() {
-            return Err(CommandError::WrongType);
-        }
-        // SAFETY: the key is open, its type is that of overrides, and only `self` replaces the value.
-        unsafe {
-            let value = api!(RedisModule_ModuleTypeGetValue)(self.raw);
-            Ok(Some(Boxed::<Overrides>::from_raw(value).into_ref()))
-        }
+        self.content(overrides_type())
     }
 
     /// Stores overrides in place of whatever the key holds, without an expiry.
     pub(crate) fn store_overrides(&mut self, overrides: Overrides) -> Result<(), Error> {
+        self.store_content(overrides_type(), overrides)
+    }
+
+    /// The reservation that the key holds; it may be missing.
+    pub(crate) fn reservation(&self) -> Result<Option<&StoredReservation>, CommandError> {
+        self.content(reservation_type())
+    }
+
+    /// Stores a reservation in place of whatever the key holds, without an expiry.
+    pub(crate) fn store_reservation(&mut self, stored: StoredReservation) -> Result<(), Error> {
+        self.store_content(reservation_type(), stored)
+    }
+
+    /// What a key of one type holds; `C` must be what values of that type contain.
+    fn content<C: Content>(
+        &self,
+        data_type: *mut RedisModuleType,
+    ) -> Result<Option<&C>, CommandError> {
+        if self.raw.is_null() || self.is_missing() {
+            return Ok(None);
+        }
+        if self.data_type() != data_type {
+            return Err(CommandError::WrongType);
+        }
+        // SAFETY: the key is open, its type is the one that contains `C`, and only `self` replaces the value.
+        unsafe {
+            let value = api!(RedisModule_ModuleTypeGetValue)(self.raw);
+            Ok(Some(Boxed::<C>::from_raw(value).into_ref()))
+        }
+    }
+
+    fn store_content<C: Content>(
+        &mut self,
+        data_type: *mut RedisModuleType,
+        content: C,
+    ) -> Result<(), Error> {
         self.contents = Contents::Nothing;
-        let new = Boxed::new(overrides);
+        let new = Boxed::new(content);
         // SAFETY: the key is open to write. The server takes the value over, unless it refuses.
-        if !unsafe { self.set(overrides_type(), new.as_raw()) } {
+        if !unsafe { self.set(data_type, new.as_raw()) } {
             new.free();
             return Err(Error::Internal);
         }

@@ -24,6 +24,7 @@ mod main_thread;
 mod overrides_value;
 mod packed_value;
 mod policy_snapshot;
+mod reservation_value;
 mod server_info;
 mod string;
 
