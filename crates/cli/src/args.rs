@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use rl_client::commands::TopBy;
+use rl_client::commands::{CallOptions, TopBy};
 
 use crate::failure::Failure;
 
@@ -67,6 +67,14 @@ pub enum Command {
     Policy(Policy),
     /// Make one check, as a gateway would; exit code 1 if it is denied
     Check(Check),
+    /// Charge several limits at once under an id, to be settled later; exit code 1 if denied
+    Reserve(Reserve),
+    /// Change what a reservation charged to what was used; exit code 1 if the id is unknown
+    Settle(Settle),
+    /// Make one call against several limits, which charges all of them or none; exit code 1 if it is denied
+    Multi(Several),
+    /// Charge the first of several limits that allows the call; exit code 1 if all of them deny it
+    First(Several),
     /// Show or change the overrides of a key: other limits, blocked or always allowed
     #[command(subcommand)]
     Override(Override),
@@ -113,12 +121,119 @@ pub struct Check {
     /// The cost of the call
     #[arg(default_value_t = 1)]
     pub cost: u64,
-    /// Decide, but charge nothing
+    #[command(flatten)]
+    pub options: CallArgs,
+}
+
+#[derive(Args)]
+pub struct Several {
+    /// Keys and limits in turn, each limit one argument, such as: user:42 'SLIDE 100 1m'
+    #[arg(required = true, num_args = 2.., value_names = ["KEY", "LIMIT"])]
+    pub limits: Vec<String>,
+    #[command(flatten)]
+    pub options: CallArgs,
+}
+
+/// The options of a call.
+#[derive(Args)]
+pub struct CallArgs {
+    /// Decide, but charge nothing (PEEK)
     #[arg(long, conflicts_with = "force")]
     pub peek: bool,
-    /// Charge even past the limit
+    /// Charge even past the limit (FORCE)
     #[arg(long)]
     pub force: bool,
+    /// Make this many calls in one step, all or none (TIMES)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub times: Option<u64>,
+    /// With --times, make as many of the calls as are allowed, but at least this many (ATLEAST)
+    #[arg(
+        long,
+        value_name = "M",
+        requires = "times",
+        conflicts_with_all = ["force", "brief"],
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub at_least: Option<u64>,
+    /// Print one integer: what remains, negative if the call is denied (BRIEF)
+    #[arg(long)]
+    pub brief: bool,
+}
+
+impl CallArgs {
+    /// The option that determines whether the call charges, as `mode` in the output.
+    pub const fn mode(&self) -> &'static str {
+        match (self.peek, self.force) {
+            (true, _) => "peek",
+            (_, true) => "force",
+            _ => "check",
+        }
+    }
+
+    pub fn options(&self) -> CallOptions {
+        let mut options = match (self.peek, self.force) {
+            (true, _) => CallOptions::PEEK,
+            (_, true) => CallOptions::FORCE,
+            _ => CallOptions::default(),
+        };
+        if let Some(calls) = self.times {
+            options = options.times(calls);
+        }
+        if let Some(calls) = self.at_least {
+            options = options.at_least(calls);
+        }
+        options
+    }
+}
+
+#[derive(Args)]
+pub struct Reserve {
+    /// The id, in the same slot as the keys
+    pub id: String,
+    /// How long the id is kept, such as 5m
+    pub ttl: String,
+    /// Keys and limits in turn, such as {a}:rpm "SLIDE 60 1m" {a}:tpm "SLIDE 90000 1m 1000"
+    #[arg(required = true, num_args = 2.., value_names = ["KEY", "SPEC"])]
+    pub limits: Vec<String>,
+    /// Charge even past the limit (FORCE)
+    #[arg(long)]
+    pub force: bool,
+    /// Reserve this many calls in one step, all or none (TIMES)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub times: Option<u64>,
+    /// With --times, reserve as many of the calls as are allowed, but at least this many (ATLEAST)
+    #[arg(
+        long,
+        value_name = "M",
+        requires = "times",
+        conflicts_with = "force",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub at_least: Option<u64>,
+}
+
+impl Reserve {
+    pub fn options(&self) -> CallOptions {
+        let options = CallArgs {
+            peek: false,
+            force: self.force,
+            times: self.times,
+            at_least: self.at_least,
+            brief: false,
+        };
+        options.options()
+    }
+}
+
+#[derive(Args)]
+pub struct Settle {
+    /// The id of the reservation
+    pub id: String,
+    /// How many calls took place
+    pub calls: u64,
+    /// Keys and the units they used in turn, such as {a}:tpm 640
+    #[arg(required = true, num_args = 2.., value_names = ["KEY", "ACTUAL"])]
+    pub usage: Vec<String>,
 }
 
 #[derive(Args)]

@@ -16,7 +16,10 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use commands::{audit, check, completions, doctor, exporter, overrides, policy, stats, top};
+use commands::{
+    audit, check, completions, doctor, exporter, overrides, policy, reservation, several, stats,
+    top,
+};
 use failure::Failure;
 use topology::Access;
 
@@ -58,6 +61,10 @@ fn run(cli: &Cli) -> Result<Exit, Failure> {
     match &cli.command {
         Command::Policy(command) => policy::run(&access, command, json),
         Command::Check(call) => check::run(&access, call, json),
+        Command::Reserve(call) => reservation::reserve(&access, call, json),
+        Command::Settle(call) => reservation::settle(&access, call, json),
+        Command::Multi(call) => several::run_multi(&access, call, json),
+        Command::First(call) => several::run_first(&access, call, json),
         Command::Override(command) => overrides::run(&access, command, json),
         Command::Audit { count, key } => audit::run(&access, *count, key.as_deref(), json),
         Command::Stats { policy } => stats::run(&access, policy.as_deref(), json),

@@ -60,6 +60,119 @@ fn a_check_replies_in_text_and_by_exit_code() {
 }
 
 #[rstest]
+fn several_calls_and_brief_replies() {
+    let server = Server::start();
+    let url = server.url();
+    let _: () = server.run("RL.POLICY", &["SET", "free", "FIXED", "10", "3650d"]);
+    let four = rl(&url, &["check", "k", "free", "--times", "4"]).exits(0);
+    assert!(
+        four.out.starts_with("allowed 4 calls: 6 of 10 left"),
+        "{}",
+        four.out
+    );
+    let some = [
+        "check",
+        "k",
+        "free",
+        "--times",
+        "9",
+        "--at-least",
+        "2",
+        "--json",
+    ];
+    let some = rl(&url, &some).exits(0).json();
+    assert_eq!(
+        (&some["allowed_calls"], &some["remaining"]),
+        (&json!(6), &json!(0))
+    );
+    let brief = rl(&url, &["check", "k", "free", "--brief"]).exits(1);
+    assert!(brief.out.starts_with('-'), "{}", brief.out);
+    let brief = rl(
+        &url,
+        &["check", "new", "free", "--brief", "--peek", "--json"],
+    )
+    .exits(0);
+    assert_eq!(
+        brief.json(),
+        json!({ "mode": "peek", "allowed": true, "reply": 9 })
+    );
+    rl(&url, &["check", "k", "free", "--at-least", "2"]).exits(2);
+    rl(&url, &["check", "k", "free", "--times", "0"]).exits(2);
+    let brief = [
+        "check",
+        "k",
+        "free",
+        "--times",
+        "9",
+        "--at-least",
+        "2",
+        "--brief",
+    ];
+    rl(&url, &brief).exits(2);
+}
+
+#[rstest]
+fn several_limits_are_charged_together_or_the_first_with_room() {
+    let server = Server::start();
+    let url = server.url();
+    let limits = ["own", "FIXED 2 3650d", "pool", "FIXED 9 3650d 3"];
+    let call =
+        |command: &str, options: &[&str]| rl(&url, &[&[command][..], &limits, options].concat());
+    let both = call("multi", &[]).exits(0);
+    let lines: Vec<&str> = both.out.lines().collect();
+    assert_eq!(lines[0], "allowed");
+    assert!(lines[1].starts_with("own: allowed: 1 of 2 left (FIXED 2 3650d)"));
+    assert!(lines[2].starts_with("pool: allowed: 6 of 9 left (FIXED 9 3650d 3)"));
+    let some = call("multi", &["--times", "5", "--at-least", "1", "--json"]).exits(0);
+    let some = some.json();
+    assert_eq!(some["allowed_calls"], json!(1));
+    assert_eq!(some["limits"][1]["allowed_calls"], json!(2));
+    let denied = call("multi", &[]).exits(1);
+    assert!(
+        denied.out.starts_with("denied: retry in "),
+        "{}",
+        denied.out
+    );
+    let first = call("first", &[]).exits(0);
+    assert!(
+        first
+            .out
+            .starts_with("pool: allowed: 0 of 9 left (FIXED 9 3650d 3)"),
+        "{}",
+        first.out
+    );
+    let denied = call("first", &["--json"]).exits(1).json();
+    assert_eq!(
+        (&denied["index"], &denied["key"], &denied["allowed"]),
+        (&json!(0), &json!("own"), &json!(false))
+    );
+    assert!(call("first", &["--brief"]).exits(1).out.starts_with('-'));
+    let forced = call("first", &["--force", "--times", "2"]).exits(0);
+    assert!(
+        forced.out.starts_with("own: forced 2 calls: 0 of 2 left"),
+        "{}",
+        forced.out
+    );
+    rl(&url, &["first", "own", "FIXED 2 1h", "pool"]).exits(2);
+}
+
+#[rstest]
+fn a_quota_by_the_calendar_is_checked_and_overridden() {
+    let server = Server::start();
+    let url = server.url();
+    let words = ["SET", "plan", "FIXED", "3", "month", "OFFSET", "-9h"];
+    let _: () = server.run("RL.POLICY", &words);
+    let check = rl(&url, &["check", "acme", "plan", "2"]).exits(0);
+    let text = "allowed: 1 of 3 left (FIXED 3 month OFFSET -9h); fully reset in ";
+    assert!(check.out.starts_with(text), "{}", check.out);
+    let more = ["override", "set", "acme", "plan", "FIXED", "9", "year"];
+    rl(&url, &more).exits(0);
+    let check = rl(&url, &["check", "acme", "plan", "2"]).exits(0);
+    let text = "allowed: 5 of 9 left (FIXED 9 year); fully reset in ";
+    assert!(check.out.starts_with(text), "{}", check.out);
+}
+
+#[rstest]
 fn overrides_are_set_shown_and_deleted() {
     let server = Server::start();
     let url = server.url();
@@ -336,4 +449,56 @@ fn errors_say_what_to_do() {
         "{}",
         nonsense.err
     );
+}
+
+#[rstest]
+fn a_reservation_is_settled_once() {
+    let server = Server::start();
+    let url = server.url();
+    let reserve = |id: &str, cost: &str| {
+        let spec = format!("SLIDE 1000 1h {cost}");
+        rl(&url, &["reserve", id, "5m", "{a}:tpm", &spec, "--json"])
+    };
+    let reserved = reserve("{a}:r1", "600").exits(0).json();
+    assert_eq!(
+        (
+            &reserved["allowed_calls"],
+            &reserved["limits"][0]["remaining"]
+        ),
+        (&json!(1), &json!(400))
+    );
+    assert_eq!(reserved["limits"][0]["key"], json!("{a}:tpm"));
+    assert!(
+        reserved["spend_ms"]
+            .as_u64()
+            .is_some_and(|ms| ms > 3_500_000)
+    );
+    assert_eq!(
+        reserve("{a}:r2", "600").exits(1).json()["allowed_calls"],
+        json!(0)
+    );
+    let settle = |actual: &str| rl(&url, &["settle", "{a}:r1", "1", "{a}:tpm", actual]);
+    for actual in ["140", "900"] {
+        let settled = settle(actual).exits(0);
+        assert_eq!(settled.out, "KEY      CHARGED\n{a}:tpm      140\n");
+    }
+    let text = rl(
+        &url,
+        &["reserve", "{a}:r3", "5m", "{a}:tpm", "SLIDE 1000 1h 60"],
+    )
+    .exits(0);
+    assert!(
+        text.out.starts_with("reserved 1: spend it within "),
+        "{}",
+        text.out
+    );
+    assert!(
+        text.out
+            .ends_with("KEY      LEFT  LIMIT\n{a}:tpm   800   1000\n"),
+        "{}",
+        text.out
+    );
+    let unknown = rl(&url, &["settle", "{a}:r4", "1", "{a}:tpm", "1", "--json"]).exits(1);
+    assert_eq!(unknown.json()["found"], json!(false));
+    rl(&url, &["reserve", "{a}:r5", "5m", "{a}:tpm"]).exits(2);
 }

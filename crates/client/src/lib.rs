@@ -64,7 +64,7 @@ pub use commands::{DecidedBy, Decision, MultiDecision, RlCommands, RlPipeline, S
 pub use engine::budgets;
 #[cfg(feature = "tokio")]
 pub use error::Error;
-pub use limit::{DAY, HOUR, Limit, MINUTE, SECOND};
+pub use limit::{Calendar, DAY, FixedWindow, HOUR, Limit, MINUTE, Offset, SECOND};
 #[cfg(feature = "tokio")]
 pub use limiter::{Backend, Builder, FailureMode, Health, Limiter};
 pub use tagged_key::tagged_key;

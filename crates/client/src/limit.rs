@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{RedisWrite, ToRedisArgs};
+pub use rl_core::Calendar;
 use rl_core::{Algorithm, Descriptor, DurationText};
 
 /// One second.
@@ -38,7 +39,7 @@ pub enum Limit {
         limit: u64,
         /// The window's length.
         window: Duration,
-        /// Into how many sub-windows the window is split; `None` for the plain estimate.
+        /// Into how many sub-windows the window is split, 2 to 60: a hard limit. `None` for the plain estimate.
         precision: Option<u8>,
     },
     /// A token bucket: bursts up to `capacity`, then `refill` units per `period`, refilled evenly.
@@ -51,13 +52,15 @@ pub enum Limit {
         /// The period of the refill.
         period: Duration,
     },
-    /// At most `limit` units per fixed window, aligned to the Unix epoch.
+    /// At most `limit` units per fixed window, aligned to the Unix epoch or to the calendar.
     #[non_exhaustive]
     Fixed {
         /// Units per window.
         limit: u64,
-        /// The window's length.
-        window: Duration,
+        /// The windows.
+        window: FixedWindow,
+        /// Where they start instead of at the epoch or with the calendar.
+        offset: Option<Offset>,
     },
     /// At most `limit` units in any span of `window`. The server keeps a log, so memory grows with the limit.
     #[non_exhaustive]
@@ -95,6 +98,75 @@ pub enum Limit {
     },
 }
 
+/// The windows of a FIXED limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum FixedWindow {
+    /// All of one length, counted from the Unix epoch.
+    Span(Duration),
+    /// Days, weeks, months or years, in UTC.
+    Calendar(Calendar),
+}
+
+impl FixedWindow {
+    /// The length of the shortest of these windows.
+    #[cfg(feature = "tokio")]
+    pub(crate) const fn shortest(self) -> Duration {
+        match self {
+            Self::Span(window) => window,
+            Self::Calendar(calendar) => Duration::from_millis(calendar.shortest_ms()),
+        }
+    }
+
+    /// The length of the longest of these windows.
+    const fn longest(self) -> Duration {
+        match self {
+            Self::Span(window) => window,
+            Self::Calendar(calendar) => Duration::from_millis(calendar.longest_ms()),
+        }
+    }
+}
+
+/// What is added to every boundary of a FIXED limit. It must be shorter than the window: less than 28 days for a month,
+/// less than 365 days for a year.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Offset {
+    /// Windows start this much later: `Later(14 * DAY)` starts the month on the 15th.
+    Later(Duration),
+    /// Windows start this much earlier: `Earlier(9 * HOUR)` starts the day at midnight in Tokyo.
+    Earlier(Duration),
+}
+
+impl Offset {
+    /// The offset in milliseconds, negative if it is earlier.
+    pub(crate) fn ms(self) -> i64 {
+        let ms = |duration| i64::try_from(ceil_ms(duration)).unwrap_or(i64::MAX);
+        match self {
+            Self::Later(duration) => ms(duration),
+            Self::Earlier(duration) => -ms(duration),
+        }
+    }
+
+    /// `None` if it is 0.
+    pub(crate) fn from_ms(ms: i64) -> Option<Self> {
+        let duration = Duration::from_millis(ms.unsigned_abs());
+        match ms {
+            0 => None,
+            1.. => Some(Self::Later(duration)),
+            _ => Some(Self::Earlier(duration)),
+        }
+    }
+}
+
+/// As in a limit: `14d`, `-9h`.
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.ms();
+        let sign = if ms < 0 { "-" } else { "" };
+        write!(f, "{sign}{}", DurationText::from_ms(ms.unsigned_abs()))
+    }
+}
+
 impl Limit {
     /// At most `limit` units per sliding `window`.
     #[must_use]
@@ -106,8 +178,8 @@ impl Limit {
         }
     }
 
-    /// Splits the window of a SLIDE limit into `sub_windows` parts: the more there are, the closer the estimate is to an
-    /// exact sliding window. For a limit that must never be exceeded, use EXACT. Other limits are unchanged.
+    /// Splits the window of a SLIDE limit into sub-windows, 2 to 60, and makes it a hard limit: no window ever allows
+    /// more, whatever the traffic. Units become available again up to a sub-window late. Other limits are unchanged.
     #[must_use]
     pub fn with_precision(mut self, sub_windows: u8) -> Self {
         if let Self::Slide { precision, .. } = &mut self {
@@ -129,7 +201,38 @@ impl Limit {
     /// At most `limit` units per fixed `window`, aligned to the Unix epoch.
     #[must_use]
     pub const fn fixed(limit: u64, window: Duration) -> Self {
-        Self::Fixed { limit, window }
+        Self::Fixed {
+            limit,
+            window: FixedWindow::Span(window),
+            offset: None,
+        }
+    }
+
+    /// At most `limit` units per day, week (from Monday on), month or year, in UTC.
+    ///
+    /// ```
+    /// use rl_client::{Calendar, DAY, Limit, Offset};
+    ///
+    /// // A monthly quota for a customer who is billed on the 15th.
+    /// let quota = Limit::fixed_calendar(10_000, Calendar::Month).with_offset(Offset::Later(14 * DAY));
+    /// assert_eq!(quota.to_string(), "FIXED 10000 month OFFSET 14d");
+    /// ```
+    #[must_use]
+    pub const fn fixed_calendar(limit: u64, calendar: Calendar) -> Self {
+        Self::Fixed {
+            limit,
+            window: FixedWindow::Calendar(calendar),
+            offset: None,
+        }
+    }
+
+    /// Moves every boundary of a FIXED limit. Other limits are unchanged.
+    #[must_use]
+    pub fn with_offset(mut self, by: Offset) -> Self {
+        if let Self::Fixed { offset, .. } = &mut self {
+            *offset = Some(by);
+        }
+        self
     }
 
     /// At most `limit` units in any span of `window`, without approximation.
@@ -177,14 +280,13 @@ impl Limit {
         }
     }
 
-    /// The time in which the whole limit becomes available again: the window, or the time an empty bucket takes to fill. Zero for a
-    /// policy, which only the server knows.
+    /// The time in which the whole limit becomes available again: the window (the longest, if it is one of the calendar), or
+    /// the time an empty bucket takes to fill. Zero for a policy, which only the server knows.
     #[must_use]
     pub fn refill_time(&self) -> Duration {
         match *self {
-            Self::Slide { window, .. }
-            | Self::Fixed { window, .. }
-            | Self::Exact { window, .. } => window,
+            Self::Slide { window, .. } | Self::Exact { window, .. } => window,
+            Self::Fixed { window, .. } => window.longest(),
             Self::Lease { ttl, .. } => ttl,
             Self::Policy { .. } => Duration::ZERO,
             Self::Bucket {
@@ -234,11 +336,18 @@ impl Limit {
 
     /// The arguments between the name and the cost.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = LimitArg<'_>> {
-        use LimitArg::{Count, Duration, Text};
+        use LimitArg::{Count, Duration, Text, Word};
         let args = match self {
-            Self::Slide { limit, window, .. }
-            | Self::Fixed { limit, window }
-            | Self::Exact { limit, window } => [Some(Count(*limit)), Some(Duration(*window)), None],
+            Self::Slide { limit, window, .. } | Self::Exact { limit, window } => {
+                [Some(Count(*limit)), Some(Duration(*window)), None]
+            }
+            Self::Fixed { limit, window, .. } => {
+                let window = match *window {
+                    FixedWindow::Span(window) => Duration(window),
+                    FixedWindow::Calendar(calendar) => Word(calendar.name()),
+                };
+                [Some(Count(*limit)), Some(window), None]
+            }
             Self::Bucket {
                 capacity: units,
                 refill: rate,
@@ -263,11 +372,16 @@ impl Limit {
         args.into_iter().flatten()
     }
 
-    /// The value of PRECISION, which follows the cost.
-    pub(crate) const fn precision(&self) -> Option<u8> {
+    /// The algorithm's own option, which follows the cost.
+    pub(crate) fn option(&self) -> Option<LimitOption> {
         match self {
-            Self::Slide { precision, .. } => *precision,
-            _ => None,
+            Self::Slide { precision, .. } => precision.map(LimitOption::Precision),
+            Self::Fixed { offset, .. } => offset.map(LimitOption::Offset),
+            Self::Bucket { .. }
+            | Self::Exact { .. }
+            | Self::Leak { .. }
+            | Self::Lease { .. }
+            | Self::Policy { .. } => None,
         }
     }
 
@@ -313,9 +427,35 @@ impl fmt::Display for SpecText<'_> {
         if let Some(cost) = self.cost {
             write!(f, " {cost}")?;
         }
-        match self.limit.precision() {
-            Some(precision) => write!(f, " PRECISION {precision}"),
+        match self.limit.option() {
+            Some(option) => write!(f, " {} {option}", option.token()),
             None => Ok(()),
+        }
+    }
+}
+
+/// An option of one algorithm, and its value.
+#[derive(Clone, Copy)]
+pub(crate) enum LimitOption {
+    Precision(u8),
+    Offset(Offset),
+}
+
+impl LimitOption {
+    pub(crate) const fn token(self) -> &'static str {
+        match self {
+            Self::Precision(_) => "PRECISION",
+            Self::Offset(_) => "OFFSET",
+        }
+    }
+}
+
+/// The value.
+impl fmt::Display for LimitOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Precision(precision) => precision.fmt(f),
+            Self::Offset(offset) => offset.fmt(f),
         }
     }
 }
@@ -325,6 +465,9 @@ impl fmt::Display for SpecText<'_> {
 pub(crate) enum LimitArg<'a> {
     Count(u64),
     Duration(Duration),
+    /// A word of the limit's own, such as `month`.
+    Word(&'static str),
+    /// A name that the caller chose.
     Text(&'a str),
 }
 
@@ -332,6 +475,7 @@ impl fmt::Display for LimitArg<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Count(count) => count.fmt(f),
+            Self::Word(word) => f.write_str(word),
             Self::Text(text) => f.write_str(text),
             Self::Duration(duration) => DurationText::from_ms(ceil_ms(duration)).fmt(f),
         }
@@ -342,6 +486,7 @@ impl ToRedisArgs for LimitArg<'_> {
     fn write_redis_args<W: ?Sized + RedisWrite>(&self, out: &mut W) {
         match self {
             Self::Count(count) => count.write_redis_args(out),
+            Self::Word(word) => out.write_arg(word.as_bytes()),
             Self::Text(text) => out.write_arg(text.as_bytes()),
             Self::Duration(_) => out.write_arg_fmt(self),
         }
@@ -372,6 +517,15 @@ mod tests {
                 Limit::fixed(5, Duration::from_millis(1500)),
                 "FIXED 5 1500ms",
             ),
+            (Limit::fixed_calendar(5, Calendar::Month), "FIXED 5 month"),
+            (
+                Limit::fixed_calendar(5, Calendar::Day).with_offset(Offset::Earlier(9 * HOUR)),
+                "FIXED 5 day OFFSET -9h",
+            ),
+            (
+                Limit::fixed(5, HOUR).with_offset(Offset::Later(15 * MINUTE)),
+                "FIXED 5 1h OFFSET 15m",
+            ),
             (Limit::exact(5, day_and_a_bit), "EXACT 5 86400001ms"),
             (Limit::leak(10, 5, SECOND), "LEAK 10 5 1s"),
             (Limit::lease(5, HOUR, "job-7"), "LEASE 5 1h job-7"),
@@ -398,6 +552,15 @@ mod tests {
         assert_eq!(
             precise.with_cost(3).to_string(),
             "SLIDE 100 1m 3 PRECISION 4"
+        );
+        let monthly = Limit::fixed_calendar(5, Calendar::Month).with_offset(Offset::Later(DAY));
+        assert_eq!(
+            monthly.with_cost(3).to_string(),
+            "FIXED 5 month 3 OFFSET 1d"
+        );
+        assert_eq!(
+            Limit::exact(5, DAY).with_offset(Offset::Later(HOUR)),
+            Limit::exact(5, DAY)
         );
     }
 

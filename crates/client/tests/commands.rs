@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use rl_client::commands::{
-    self, CallOptions, FieldValue, NewOverride, OverrideAction, PolicyDefinition, PolicyRule, Spec,
-    TopBy,
+    self, BriefDecision, CallOptions, FieldValue, NewOverride, OverrideAction, PolicyDefinition,
+    PolicyRule, RefundOptions, Spec, TopBy,
 };
 use rl_client::{
-    AsyncRlCommands, DecidedBy, Decision, HOUR, Limit, MINUTE, MultiDecision, RlCommands,
-    RlPipeline,
+    AsyncRlCommands, Calendar, DAY, DecidedBy, Decision, HOUR, Limit, MINUTE, MultiDecision,
+    Offset, RlCommands, RlPipeline,
 };
 use rl_testkit::Server;
 
@@ -64,7 +64,11 @@ async fn every_command_works_on_an_async_connection() {
     assert!(con.rl_release("jobs", "a").await.unwrap());
     assert!(!con.rl_release("jobs", "a").await.unwrap());
 
-    assert_eq!(con.rl_refund("slide", 10).await.unwrap(), 10);
+    assert_eq!(con.rl_refund("slide", 6).await.unwrap(), 6);
+    let all = RefundOptions::new().times(1);
+    assert_eq!(con.rl_refund_with("slide", 4, all).await.unwrap(), 4);
+    let old = RefundOptions::new().age(24 * HOUR);
+    assert_eq!(con.rl_refund_with("slide", 4, old).await.unwrap(), 0);
     let limit = Limit::slide(100, MINUTE);
     let peek = con.rl_peek("slide", &limit, 0).await.unwrap();
     assert_eq!(peek.remaining, 80);
@@ -141,6 +145,12 @@ fn options_and_precision() {
         "{inspection:?}"
     );
 
+    let quota = Limit::fixed_calendar(10, Calendar::Week).with_offset(Offset::Earlier(DAY));
+    assert_eq!(con.rl_check_limit("w", &quota, 3).unwrap().remaining, 7);
+    assert_eq!(con.rl_peek("w", &quota, 1).unwrap().remaining, 6);
+    let multi = con.rl_multi(&[("w", quota, 2)]).unwrap();
+    assert_eq!(multi.decisions[0].remaining, 5);
+
     let limit = Limit::slide(10, MINUTE);
     let mut with = |cost, options| con.rl_check_limit_with("o", &limit, cost, options).unwrap();
     assert_eq!(with(4, CallOptions::PEEK).remaining, 6);
@@ -157,6 +167,103 @@ fn options_and_precision() {
     assert!(peeked.allowed, "a SHADOW limit denies nothing");
     assert_eq!(multi(CallOptions::default()).decisions[0].remaining, 6);
     assert_eq!(multi(CallOptions::FORCE).decisions[0].remaining, 2);
+}
+
+#[test]
+fn several_calls_in_one_step() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let limit = Limit::fixed(10, DAY * 3650);
+    let mut with = |options| {
+        let decision = con.rl_check_limit_with("k", &limit, 2, options).unwrap();
+        (decision.allowed, decision.allowed_calls, decision.remaining)
+    };
+    assert_eq!(with(CallOptions::default()), (true, 1, 8));
+    assert_eq!(with(CallOptions::PEEK.times(5)), (false, 0, 8));
+    assert_eq!(with(CallOptions::default().times(2)), (true, 2, 4));
+    let some = CallOptions::default().times(64).at_least(1);
+    assert_eq!(with(some), (true, 2, 0));
+    assert_eq!(with(some), (false, 0, 0));
+    assert_eq!(with(CallOptions::FORCE.times(3)), (true, 3, 0));
+
+    let specs = [
+        ("{m}:a", Spec::new(Limit::fixed(9, DAY), 2)),
+        ("{m}:b", Spec::new(Limit::fixed(5, DAY), 1)),
+    ];
+    let multi = con.rl_multi_with(&specs, some).unwrap();
+    assert_eq!((multi.allowed, multi.allowed_calls), (true, 4));
+    let each: Vec<_> = multi
+        .decisions
+        .iter()
+        .map(|one| (one.allowed_calls, one.remaining))
+        .collect();
+    assert_eq!(each, [(4, 1), (5, 1)]);
+}
+
+#[test]
+fn the_first_limit_with_room() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let limits = [
+        ("{u}:included", Limit::fixed(1, DAY), 1),
+        ("{u}:credits", Limit::bucket(1, 1, DAY), 1),
+    ];
+    for index in [0, 1] {
+        let first = con.rl_first(&limits).unwrap();
+        assert_eq!((first.index, first.decision.allowed), (index, true));
+        assert_eq!(first.decision.decided_by, DecidedBy::Limit(index));
+    }
+    assert!(!con.rl_first(&limits).unwrap().decision.allowed);
+    let specs = limits.map(|(key, limit, cost)| (key, Spec::new(limit, cost)));
+    let forced = con
+        .rl_first_with(&specs, CallOptions::FORCE.times(2))
+        .unwrap();
+    assert_eq!((forced.index, forced.decision.allowed_calls), (0, 2));
+}
+
+#[test]
+fn brief_replies() {
+    let server = Server::start();
+    let mut con = server.connect();
+    let limit = Limit::bucket(3, 1, DAY);
+    let mut brief = |cost, options| {
+        con.rl_check_limit_brief("b", &limit, cost, options)
+            .unwrap()
+    };
+    assert_eq!(
+        brief(1, CallOptions::PEEK),
+        BriefDecision::Allowed { value: 2 }
+    );
+    let two = CallOptions::default().times(2);
+    assert_eq!(brief(1, two), BriefDecision::Allowed { value: 1 });
+    let BriefDecision::Denied { retry_after } = brief(3, CallOptions::default()) else {
+        panic!("allowed")
+    };
+    assert!(retry_after.is_some_and(|wait| wait > DAY && wait <= DAY * 2));
+    let never = BriefDecision::Denied { retry_after: None };
+    assert_eq!(brief(4, CallOptions::default()), never);
+    assert!(!never.is_allowed());
+    assert_eq!(never.as_integer(), -(1 << 53));
+    assert_eq!(BriefDecision::Allowed { value: 7 }.as_integer(), 7);
+    let text = [("{m}:t", Spec::text("FIXED 9 1d 2").shadow())];
+    let brief = con.rl_multi_brief(&text, CallOptions::PEEK).unwrap();
+    assert_eq!(brief.as_integer(), 7);
+
+    let specs = [
+        ("{m}:a", Spec::new(Limit::fixed(9, DAY), 2)),
+        ("{m}:b", Spec::new(Limit::fixed(5, DAY), 1)),
+    ];
+    let multi = con.rl_multi_brief(&specs, CallOptions::default()).unwrap();
+    assert_eq!(multi, BriefDecision::Allowed { value: 4 });
+    let first = con.rl_first_brief(&specs, CallOptions::default()).unwrap();
+    assert_eq!(first, BriefDecision::Allowed { value: 5 });
+    con.rl_policy_set(
+        "p",
+        &PolicyDefinition::new([PolicyRule::new(Limit::fixed(5, DAY))]),
+    )
+    .unwrap();
+    let policy = con.rl_check_limit_brief("p", &Limit::policy("p"), 1, CallOptions::default());
+    assert_eq!(policy.unwrap(), BriefDecision::Allowed { value: 4 });
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use std::time::{Duration, Instant};
 
 use redis::aio::ConnectionManager;
+use rl_client::commands::RefundOptions;
 use rl_client::{
-    Backend, Builder, DAY, DecidedBy, Error, HOUR, Limit, Limiter, MINUTE, SECOND, Source,
+    Backend, Builder, Calendar, DAY, DecidedBy, Error, HOUR, Limit, Limiter, MINUTE, Offset,
+    SECOND, Source,
 };
 use rl_testkit::{Server, eventually_async, free_port};
 use rstest::rstest;
@@ -256,7 +258,10 @@ async fn costs_known_late_are_charged(#[values(Backend::Module, Backend::Lua)] b
             .allowed
     );
     if backend == Backend::Module {
-        assert_eq!(limiter.refund("model", 400).await.unwrap(), 400);
+        assert_eq!(limiter.refund("model", 300).await.unwrap(), 300);
+        let options = RefundOptions::new().times(1);
+        let refunded = limiter.refund_with("model", 100, options).await;
+        assert_eq!(refunded.unwrap(), 100);
     } else {
         assert!(matches!(
             limiter.refund("model", 1).await,
@@ -334,6 +339,21 @@ async fn leases_end_after_their_ttl() {
 }
 
 #[tokio::test]
+async fn a_monthly_quota_is_checked_peeked_and_charged() {
+    let server = Server::start();
+    let limiter = server.limiter().build().await.unwrap();
+    let quota = Limit::fixed_calendar(10, Calendar::Month).with_offset(Offset::Later(14 * DAY));
+    let decision = limiter.check("q", quota.clone(), 4).await.unwrap();
+    assert_eq!((decision.allowed, decision.remaining), (true, 6));
+    assert!(decision.reset_after <= 31 * DAY);
+    let peeked = limiter.peek("q", quota.clone(), 7).await.unwrap();
+    assert!(!peeked.allowed && peeked.retry_after <= Some(31 * DAY));
+    assert!(limiter.charge("q", quota.clone(), 9).await.unwrap().allowed);
+    let both = [("{q}", quota.clone(), 1), ("q", quota, 1)];
+    assert!(!limiter.check_all(both).await.unwrap().allowed);
+}
+
+#[tokio::test]
 async fn the_lua_backend_reports_what_it_lacks() {
     let server = plain_server();
     let limiter = server.limiter().build().await.unwrap();
@@ -341,6 +361,9 @@ async fn the_lua_backend_reports_what_it_lacks() {
         Limit::exact(1, HOUR),
         Limit::leak(1, 1, HOUR),
         Limit::lease(1, HOUR, "a"),
+        Limit::slide(1, HOUR).with_precision(4),
+        Limit::fixed(1, HOUR).with_offset(Offset::Later(MINUTE)),
+        Limit::fixed_calendar(1, Calendar::Month),
     ] {
         assert!(matches!(
             limiter.check("k", limit, 1).await,

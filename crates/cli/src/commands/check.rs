@@ -1,24 +1,27 @@
-//! `rl check KEY POLICY [COST] [--peek | --force]`
+//! `rl check KEY POLICY [COST] [options]`
 
-use rl_client::commands::{self, CallOptions, OverrideAction, PolicyRule};
-use rl_client::{DecidedBy, Decision};
+use std::time::Duration;
+
+use rl_client::commands::{self, BriefDecision, OverrideAction, PolicyRule, TypedCmd};
+use rl_client::{DecidedBy, Decision, Limit};
 use rl_core::Scale;
 use rl_core::policy::Rules;
 use serde_json::json;
 
 use crate::Exit;
-use crate::args::Check;
+use crate::args::{CallArgs, Check};
 use crate::failure::Failure;
 use crate::output::{self, wait};
 use crate::topology::{Access, NodeConnection};
 
 pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
-    let (mode, options) = match (call.peek, call.force) {
-        (true, _) => ("peek", CallOptions::PEEK),
-        (_, true) => ("force", CallOptions::FORCE),
-        _ => ("check", CallOptions::default()),
-    };
+    let (mode, options) = (call.options.mode(), call.options.options());
     let (key, policy) = (&*call.key, &*call.policy);
+    if call.options.brief {
+        let limit = Limit::policy(policy);
+        let command = commands::check_limit_brief(key, &limit, call.cost, options);
+        return print_brief(access, &command, mode, json);
+    }
     let (decision, mut node) =
         access.call(&commands::check_with(key, policy, call.cost, options))?;
     let limit = deciding_limit(&mut node, key, policy, &decision);
@@ -28,6 +31,7 @@ pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
             "policy": policy,
             "mode": mode,
             "allowed": decision.allowed,
+            "allowed_calls": decision.allowed_calls,
             "limit": decision.limit,
             "remaining": decision.remaining,
             "retry_after_ms": decision.retry_after.map(|wait| wait.as_millis() as u64),
@@ -36,19 +40,49 @@ pub fn run(access: &Access, call: &Check, json: bool) -> Result<Exit, Failure> {
             "decided_by": limit,
         }))?;
     } else {
-        // Not the outcome that the server counts: the reply does not say whether the call exceeded the limit.
-        let verdict = match (decision.allowed, call.force) {
-            (false, _) => "denied",
-            (true, true) => "forced",
-            (true, false) => "allowed",
-        };
-        output::print(&describe(&decision, verdict, limit.as_deref()))?;
+        let verdict = verdict(decision.allowed_calls, &call.options);
+        output::print(&describe(&decision, &verdict, limit.as_deref()))?;
     }
-    Ok(if decision.allowed {
-        Exit::Success
+    Ok(exit(decision.allowed))
+}
+
+pub(super) const fn exit(allowed: bool) -> Exit {
+    match allowed {
+        true => Exit::Success,
+        false => Exit::Negative,
+    }
+}
+
+/// The outcome in words: `allowed`, or `allowed 64 calls` if the number of calls was given. It is not the outcome that the
+/// server counts: the reply does not say whether the call exceeded the limit.
+pub(super) fn verdict(allowed_calls: u64, options: &CallArgs) -> String {
+    let word = match (allowed_calls, options.force) {
+        (0, _) => return "denied".to_owned(),
+        (_, true) => "forced",
+        (_, false) => "allowed",
+    };
+    match (options.times, allowed_calls) {
+        (None, _) => word.to_owned(),
+        (Some(_), 1) => format!("{word} 1 call"),
+        (Some(_), calls) => format!("{word} {calls} calls"),
+    }
+}
+
+/// Makes a call with BRIEF, and prints its reply.
+pub(super) fn print_brief(
+    access: &Access,
+    call: &TypedCmd<BriefDecision>,
+    mode: &str,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let (decision, _) = access.call(call)?;
+    let (allowed, reply) = (decision.is_allowed(), decision.as_integer());
+    if json {
+        output::print_json(&json!({ "mode": mode, "allowed": allowed, "reply": reply }))?;
     } else {
-        Exit::Negative
-    })
+        output::print(&format!("{reply}\n"))?;
+    }
+    Ok(exit(allowed))
 }
 
 /// The limit that decided, as text: `SLIDE 100 1m`, or `BLOCK` or `ALLOW` for an override. `None` if it cannot be read, or
@@ -87,19 +121,31 @@ fn scaled(rule: &PolicyRule, num: u64, den: u64) -> Option<PolicyRule> {
 }
 
 fn describe(decision: &Decision, verdict: &str, limit: Option<&str>) -> String {
-    let wait_ms = decision.retry_after.map(|wait| wait.as_millis() as u64);
-    let retry = match wait_ms {
-        Some(ms) => format!("retry in {} ({ms} ms)", wait(ms)),
-        None => "it can never be allowed".to_owned(),
-    };
     let DecidedBy::PolicyLimit(index) = decision.decided_by else {
         let action = limit.map_or(String::new(), |action| format!(" ({action})"));
         return match decision.allowed {
             true => format!("{verdict} by an override{action}\n"),
-            false => format!("{verdict} by an override{action}: {retry}\n"),
+            false => format!(
+                "{verdict} by an override{action}: {}\n",
+                retry(decision.retry_after)
+            ),
         };
     };
     let limit = limit.map_or_else(|| format!("limit {index} of the policy"), str::to_owned);
+    describe_limit(decision, verdict, &limit)
+}
+
+/// When a denied call may be repeated.
+pub(super) fn retry(after: Option<Duration>) -> String {
+    match after.map(|wait| wait.as_millis() as u64) {
+        Some(ms) => format!("retry in {} ({ms} ms)", wait(ms)),
+        None => "it can never be allowed".to_owned(),
+    }
+}
+
+/// The decision of one limit in words.
+pub(super) fn describe_limit(decision: &Decision, verdict: &str, limit: &str) -> String {
+    let wait_ms = decision.retry_after.map(|wait| wait.as_millis() as u64);
     let left = format!(
         "{} of {} left ({limit})",
         decision.remaining, decision.limit
@@ -111,7 +157,7 @@ fn describe(decision: &Decision, verdict: &str, limit: Option<&str>) -> String {
         }
         // LEAK allows the call, and says when it may proceed.
         (true, Some(ms)) => format!("{verdict} after a delay of {ms} ms: {left}\n"),
-        (false, _) => format!("{verdict}: {left}; {retry}\n"),
+        (false, _) => format!("{verdict}: {left}; {}\n", retry(decision.retry_after)),
     }
 }
 
@@ -120,7 +166,7 @@ fn describe(decision: &Decision, verdict: &str, limit: Option<&str>) -> String {
 mod tests {
     use super::*;
     use redis::{FromRedisValue, Value};
-    use rl_client::{Limit, MINUTE};
+    use rl_client::MINUTE;
 
     fn decision(allowed: bool, retry_after_ms: i64, index: i64) -> Decision {
         let integers = [i64::from(allowed), 100, 7, retry_after_ms, 90_001, index];

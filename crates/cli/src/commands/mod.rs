@@ -7,6 +7,8 @@ pub mod doctor;
 pub mod exporter;
 pub mod overrides;
 pub mod policy;
+pub mod reservation;
+pub mod several;
 pub mod stats;
 pub mod top;
 

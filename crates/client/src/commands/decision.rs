@@ -14,6 +14,9 @@ use redis::{FromRedisValue, ParsingError, Value};
 pub struct Decision {
     /// Whether the call may proceed.
     pub allowed: bool,
+    /// How many calls are allowed: 0 if denied, otherwise 1 or, with [`CallOptions::times`](super::CallOptions::times), as
+    /// many as were charged.
+    pub allowed_calls: u64,
     /// The limit or capacity applied.
     pub limit: u64,
     /// Whole units still available after this call.
@@ -114,6 +117,7 @@ impl Decision {
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
         Self {
             allowed: allowed != 0,
+            allowed_calls: count(allowed),
             limit: count(limit),
             remaining: count(remaining),
             retry_after: u64::try_from(retry_ms).ok().map(Duration::from_millis),
@@ -165,6 +169,9 @@ fn wrong_length(integers: &[i64]) -> ParsingError {
 pub struct MultiDecision {
     /// Whether all limits allow the call; if not, none of them was charged.
     pub allowed: bool,
+    /// How many calls are allowed: 0 if denied, otherwise 1 or, with [`CallOptions::times`](super::CallOptions::times), as
+    /// many as were charged.
+    pub allowed_calls: u64,
     /// The longest wait among the limits that denied; `None` if one of them can never allow the call.
     pub retry_after: Option<Duration>,
     /// The result of each limit by itself, in the order of the call.
@@ -175,8 +182,10 @@ pub struct MultiDecision {
 impl MultiDecision {
     /// Combines limits that were decided one by one.
     pub(crate) fn of(decisions: Vec<Decision>) -> Self {
+        let allowed_calls = decisions.iter().map(|decision| decision.allowed_calls);
         Self {
             allowed: decisions.iter().all(|decision| decision.allowed),
+            allowed_calls: allowed_calls.min().unwrap_or(0),
             retry_after: None,
             decisions,
         }
@@ -199,6 +208,7 @@ impl MultiDecision {
         };
         Some(Decision {
             allowed: self.allowed,
+            allowed_calls: self.allowed_calls,
             ..chosen.at(index, Source::Server)
         })
     }
@@ -206,15 +216,99 @@ impl MultiDecision {
 
 impl FromRedisValue for MultiDecision {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
-        let (allowed, retry_ms, mut decisions) =
-            <(bool, i64, Vec<Decision>)>::from_redis_value(value)?;
-        for (index, decision) in decisions.iter_mut().enumerate() {
-            decision.decided_by = DecidedBy::Limit(index);
-        }
+        let (allowed, retry_ms, decisions) = <(u64, i64, Vec<Decision>)>::from_redis_value(value)?;
         Ok(Self {
-            allowed,
+            allowed: allowed > 0,
+            allowed_calls: allowed,
             retry_after: u64::try_from(retry_ms).ok().map(Duration::from_millis),
-            decisions,
+            decisions: at_their_index(decisions),
+        })
+    }
+}
+
+/// The decisions of one call, each made by the limit at its index.
+pub(super) fn at_their_index(mut decisions: Vec<Decision>) -> Vec<Decision> {
+    for (index, decision) in decisions.iter_mut().enumerate() {
+        decision.decided_by = DecidedBy::Limit(index);
+    }
+    decisions
+}
+
+/// The reply of RL.FIRST: the limit that was charged or, if all of them deny the call, the one with the shortest wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a denied call must not proceed"]
+#[non_exhaustive]
+pub struct FirstDecision {
+    /// Which of the limits it is, from 0.
+    pub index: usize,
+    /// Its decision.
+    pub decision: Decision,
+}
+
+impl FromRedisValue for FirstDecision {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let decision = Decision::from_redis_value(value)?;
+        let index = decision.decided_by.index().ok_or("expected an index")?;
+        let decided_by = DecidedBy::Limit(index);
+        Ok(Self {
+            index,
+            decision: Decision {
+                decided_by,
+                ..decision
+            },
+        })
+    }
+}
+
+/// A reply to BRIEF, which is one integer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a denied call must not proceed"]
+pub enum BriefDecision {
+    /// The call may proceed.
+    Allowed {
+        /// Whole units still available after this call, the lowest of several limits. For RL.LEAK, the time in milliseconds
+        /// to wait before proceeding.
+        value: u64,
+    },
+    /// The call must not proceed.
+    Denied {
+        /// The wait after which the same call would be allowed; `None` if it can never be allowed.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl BriefDecision {
+    /// The reply to a call that can never be allowed.
+    const NEVER: i64 = -(1 << 53);
+
+    /// Whether the call may proceed.
+    #[must_use]
+    pub const fn is_allowed(self) -> bool {
+        matches!(self, Self::Allowed { .. })
+    }
+
+    /// The reply as the server sent it: negative if the call is denied.
+    #[must_use]
+    pub fn as_integer(self) -> i64 {
+        let integer = |value: u128| i64::try_from(value).unwrap_or(i64::MAX);
+        match self {
+            Self::Allowed { value } => integer(value.into()),
+            Self::Denied { retry_after } => {
+                retry_after.map_or(Self::NEVER, |wait| -integer(wait.as_millis()))
+            }
+        }
+    }
+}
+
+impl FromRedisValue for BriefDecision {
+    fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
+        let reply = i64::from_redis_value(value)?;
+        Ok(match u64::try_from(reply) {
+            Ok(value) => Self::Allowed { value },
+            Err(_) => Self::Denied {
+                retry_after: (reply != Self::NEVER)
+                    .then(|| Duration::from_millis(reply.unsigned_abs())),
+            },
         })
     }
 }
@@ -226,6 +320,7 @@ mod tests {
     fn multi(allowed: bool, limits: &[[i64; 5]]) -> MultiDecision {
         MultiDecision {
             allowed,
+            allowed_calls: allowed.into(),
             retry_after: None,
             decisions: limits
                 .iter()

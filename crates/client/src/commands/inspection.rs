@@ -8,7 +8,7 @@ use super::fields::{Fields, text};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The algorithm's name, such as `SLIDE`, or `POLICY` for several limits on one key.
+    /// The algorithm's name, such as `SLIDE`, `POLICY` for several limits on one key, or `RESERVATION`.
     pub algorithm: String,
     /// The other fields, in the server's order.
     pub fields: Vec<(String, FieldValue)>,
@@ -20,6 +20,8 @@ pub struct Inspection {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FieldValue {
+    /// Nothing: the field does not apply.
+    Null,
     /// A number.
     Number(i64),
     /// A text.
@@ -54,6 +56,7 @@ impl FromRedisValue for Inspection {
 impl FromRedisValue for FieldValue {
     fn from_redis_value(value: Value) -> Result<Self, ParsingError> {
         match value {
+            Value::Nil => Ok(Self::Null),
             Value::Int(number) => Ok(Self::Number(number)),
             // In RESP2 a map is an array that starts with the name of a field.
             Value::Array(items) if !matches!(items.first(), Some(Value::BulkString(_))) => {

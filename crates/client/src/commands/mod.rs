@@ -21,6 +21,8 @@ mod inspection;
 mod observability;
 mod overrides;
 mod policy;
+mod refund_options;
+mod reservation;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -35,13 +37,16 @@ use redis::{Cmd, ConnectionLike, FromRedisValue, Pipeline, RedisResult, ToRedisA
 use crate::Limit;
 use crate::limit::LimitArg;
 pub(crate) use args::{SpecArg, multi_cmd, single_cmd};
+use reservation::reserve_cmd;
 
 pub use args::{CallOptions, Spec};
-pub use decision::{DecidedBy, Decision, MultiDecision, Source};
+pub use decision::{BriefDecision, DecidedBy, Decision, FirstDecision, MultiDecision, Source};
 pub use inspection::{FieldValue, Inspection};
 pub use observability::{Counts, Denial, HotKey, Stats, TopBy};
 pub use overrides::{NewOverride, OverrideAction, OverrideRecord};
 pub use policy::{ParseLimitError, PolicyDefinition, PolicyRule};
+pub use refund_options::RefundOptions;
+pub use reservation::Reservation;
 
 /// A command and the type of its reply.
 #[must_use = "a command does nothing until it is sent"]
@@ -246,6 +251,13 @@ commands! {
         cmd
     }
 
+    /// RL.REFUND with options.
+    fn refund_with, rl_refund_with<K>(key: K, cost: u64, options: RefundOptions) -> u64 {
+        let mut cmd = redis::cmd("RL.REFUND");
+        cmd.arg(key).arg(cost).arg(options);
+        cmd
+    }
+
     /// RL.INSPECT: the stored state, field by field; `None` if there is no such key.
     fn inspect, rl_inspect<K>(key: K) -> Option<Inspection> {
         let mut cmd = redis::cmd("RL.INSPECT");
@@ -289,14 +301,64 @@ commands! {
         cmd
     }
 
+    /// The one-limit command of `limit` with options and BRIEF: the reply is one integer.
+    fn check_limit_brief, rl_check_limit_brief<K>(key: K, limit: &Limit, cost: u64, options: CallOptions) -> BriefDecision {
+        single_cmd(key, limit, cost, options.brief())
+    }
+
     /// RL.MULTI: several limits at once; all of them are charged, or none.
     fn multi, rl_multi<K>(limits: &[(K, Limit, u64)]) -> MultiDecision {
-        multi_cmd(limits.iter().map(|(key, limit, cost)| (key, SpecArg::new(limit, *cost))), CallOptions::default())
+        let specs = limits.iter().map(|(key, limit, cost)| (key, SpecArg::new(limit, *cost)));
+        multi_cmd("RL.MULTI", specs, CallOptions::default())
     }
 
     /// RL.MULTI with options, and with limits that may be SHADOW.
     fn multi_with, rl_multi_with<K>(limits: &[(K, Spec)], options: CallOptions) -> MultiDecision {
-        multi_cmd(limits.iter().map(|(key, spec)| (key, spec.as_arg())), options)
+        multi_cmd("RL.MULTI", limits.iter().map(|(key, spec)| (key, spec.as_arg())), options)
+    }
+
+    /// RL.MULTI with options and BRIEF: the reply is one integer.
+    fn multi_brief, rl_multi_brief<K>(limits: &[(K, Spec)], options: CallOptions) -> BriefDecision {
+        multi_cmd("RL.MULTI", limits.iter().map(|(key, spec)| (key, spec.as_arg())), options.brief())
+    }
+
+    /// RL.FIRST: charges the first limit that allows the call, and no other.
+    fn first, rl_first<K>(limits: &[(K, Limit, u64)]) -> FirstDecision {
+        let specs = limits.iter().map(|(key, limit, cost)| (key, SpecArg::new(limit, *cost)));
+        multi_cmd("RL.FIRST", specs, CallOptions::default())
+    }
+
+    /// RL.FIRST with options, and with limits that may be SHADOW.
+    fn first_with, rl_first_with<K>(limits: &[(K, Spec)], options: CallOptions) -> FirstDecision {
+        multi_cmd("RL.FIRST", limits.iter().map(|(key, spec)| (key, spec.as_arg())), options)
+    }
+
+    /// RL.FIRST with options and BRIEF: the reply is one integer.
+    fn first_brief, rl_first_brief<K>(limits: &[(K, Spec)], options: CallOptions) -> BriefDecision {
+        multi_cmd("RL.FIRST", limits.iter().map(|(key, spec)| (key, spec.as_arg())), options.brief())
+    }
+
+    /// RL.RESERVE: several limits at once, like RL.MULTI, recorded under `id` for `ttl`. Repeating the call charges nothing, and
+    /// RL.SETTLE changes the charge to what was used.
+    fn reserve, rl_reserve<I, K>(id: I, ttl: Duration, limits: &[(K, Limit, u64)]) -> Reservation {
+        let limits = limits.iter().map(|(key, limit, cost)| (key, SpecArg::new(limit, *cost)));
+        reserve_cmd(id, ttl, limits, CallOptions::default())
+    }
+
+    /// RL.RESERVE with options, and with limits that may be SHADOW.
+    fn reserve_with, rl_reserve_with<I, K>(id: I, ttl: Duration, limits: &[(K, Spec)], options: CallOptions) -> Reservation {
+        reserve_cmd(id, ttl, limits.iter().map(|(key, spec)| (key, spec.as_arg())), options)
+    }
+
+    /// RL.SETTLE: changes what a reservation charged to the units that `calls` calls used. Returns the units that stay charged,
+    /// key by key; `None` if the id is unknown, which closes it.
+    fn settle, rl_settle<I, K>(id: I, calls: u64, usage: &[(K, u64)]) -> Option<Vec<u64>> {
+        let mut cmd = redis::cmd("RL.SETTLE");
+        cmd.arg(id).arg(calls);
+        for (key, actual) in usage {
+            cmd.arg(key).arg(actual);
+        }
+        cmd
     }
 
     /// RL.POLICY SET: creates or replaces a policy. It applies to the next call on every key.

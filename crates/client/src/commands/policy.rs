@@ -8,7 +8,7 @@ use redis::{FromRedisValue, ParsingError, RedisWrite, ToRedisArgs, Value};
 use rl_core::policy::Rules;
 
 use super::fields::Fields;
-use crate::Limit;
+use crate::{Limit, Offset};
 
 /// The limits of a policy; all of them must allow a call.
 ///
@@ -161,11 +161,24 @@ impl PolicyRule {
             Core::Slide(slide) => {
                 let limit = Limit::slide(slide.limit(), ms(slide.window_ms()));
                 match slide.precision() {
-                    1 => limit,
-                    precision => limit.with_precision(precision),
+                    None => limit,
+                    Some(precision) => limit.with_precision(precision),
                 }
             }
-            Core::Fixed(fixed) => Limit::fixed(fixed.limit(), ms(fixed.window_ms())),
+            Core::Fixed(fixed) => {
+                let limit = match fixed.window() {
+                    rl_core::FixedWindow::Span(window_ms) => {
+                        Limit::fixed(fixed.limit(), ms(window_ms))
+                    }
+                    rl_core::FixedWindow::Calendar(calendar) => {
+                        Limit::fixed_calendar(fixed.limit(), calendar)
+                    }
+                };
+                match Offset::from_ms(fixed.offset_ms()) {
+                    Some(offset) => limit.with_offset(offset),
+                    None => limit,
+                }
+            }
             Core::Exact(exact) => Limit::exact(exact.limit(), ms(exact.window_ms())),
             Core::Bucket(bucket) => {
                 Limit::bucket(bucket.capacity(), bucket.refill(), ms(bucket.period_ms()))
@@ -187,7 +200,7 @@ impl PolicyRule {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::{DAY, HOUR, MINUTE};
+    use crate::{Calendar, DAY, HOUR, MINUTE};
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -200,6 +213,7 @@ mod tests {
             "SLIDE 90000 500ms PRECISION 4",
             "BUCKET 200 1000 1h",
             "FIXED 9 2d",
+            "FIXED 9 month OFFSET -9h",
         ];
         let reply = Value::Array(vec![
             bulk("name"),
@@ -213,6 +227,8 @@ mod tests {
         ]);
         let policy = PolicyDefinition::from_redis_value(reply).unwrap();
         let precise = Limit::slide(90_000, Duration::from_millis(500)).with_precision(4);
+        let tokyo = Offset::Earlier(9 * HOUR);
+        let monthly = Limit::fixed_calendar(9, Calendar::Month).with_offset(tokyo);
         assert_eq!(
             policy.rules,
             [
@@ -220,6 +236,7 @@ mod tests {
                 PolicyRule::new(precise),
                 PolicyRule::new(Limit::bucket(200, 1000, HOUR)),
                 PolicyRule::new(Limit::fixed(9, 2 * DAY)),
+                PolicyRule::new(monthly),
             ]
         );
         assert!(policy.shadow);
@@ -233,7 +250,7 @@ mod tests {
             .collect();
         assert_eq!(
             args.join("|"),
-            "SLIDE|60|1m|COST|1|SLIDE|90000|500ms|PRECISION|4|BUCKET|200|1000|1h|FIXED|9|2d|SHADOW|NOTE|a note"
+            "SLIDE|60|1m|COST|1|SLIDE|90000|500ms|PRECISION|4|BUCKET|200|1000|1h|FIXED|9|2d|FIXED|9|month|OFFSET|-9h|SHADOW|NOTE|a note"
         );
     }
 

@@ -23,7 +23,7 @@ use crate::error::{
 use crate::limiter::Check;
 use crate::metrics::Metrics;
 use crate::scripts::{self, Call};
-use crate::{Backend, Error, Limit};
+use crate::{Backend, Error, FixedWindow, Limit};
 
 /// Keys reconciled concurrently; the connection pipelines them.
 const CONCURRENT_RECONCILES: usize = 64;
@@ -477,10 +477,11 @@ impl Server {
         let request = match self.backend()? {
             Backend::Module => {
                 let mut call = scripts::RECONCILE.on([&*usage.key].into_iter());
-                let precision = usage.limit.precision();
+                let option = usage.limit.option();
                 call.arg(usage.limit.command())
                     .arg(usage.units)
-                    .arg(precision.map_or_else(String::new, |n| n.to_string()));
+                    .arg(option.map_or("", |option| option.token()))
+                    .arg(option.map_or_else(String::new, |option| option.to_string()));
                 for arg in usage.limit.parameters() {
                     call.arg(arg);
                 }
@@ -520,7 +521,7 @@ impl Server {
         options: CallOptions,
     ) -> Result<Request, Error> {
         if self.backend() == Some(Backend::Lua) {
-            let mode = options.token().unwrap_or("CHECK");
+            let mode = options.charge_token().unwrap_or("CHECK");
             return Ok(Request::Script(lua_call(checks, mode)?));
         }
         let command = match checks {
@@ -528,7 +529,7 @@ impl Server {
             all => {
                 let specs = all.iter();
                 let specs = specs.map(|check| (&check.key, SpecArg::new(check.limit, check.cost)));
-                multi_cmd(specs, options)
+                multi_cmd("RL.MULTI", specs, options)
             }
         };
         Ok(Request::Command(command))
@@ -544,7 +545,18 @@ fn lua_call(checks: &[Check<'_>], mode: &str) -> Result<Call, Error> {
             Limit::Slide {
                 precision: Some(_), ..
             } => return Err(Error::NeedsModule("Limit::with_precision")),
-            Limit::Slide { window, .. } | Limit::Fixed { window, .. } => (1, window),
+            Limit::Slide { window, .. } => (1, window),
+            Limit::Fixed {
+                offset: Some(_), ..
+            } => return Err(Error::NeedsModule("Limit::with_offset")),
+            Limit::Fixed {
+                window: FixedWindow::Span(window),
+                ..
+            } => (1, window),
+            Limit::Fixed {
+                window: FixedWindow::Calendar(_),
+                ..
+            } => return Err(Error::NeedsModule("Limit::fixed_calendar")),
             Limit::Bucket { refill, period, .. } => (refill, period),
             Limit::Exact { .. } => return Err(Error::NeedsModule("Limit::exact")),
             Limit::Leak { .. } => return Err(Error::NeedsModule("Limit::leak")),

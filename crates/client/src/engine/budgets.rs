@@ -38,6 +38,7 @@ use redis::{FromRedisValue, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 
+use crate::commands::{CallOptions, single_cmd};
 use crate::drivers::server::{CallError, Request};
 use crate::engine::key::{LimitedKey, LimitedKeyRef};
 use crate::limiter::{Check, Shared};
@@ -70,8 +71,8 @@ struct Chunk {
     units: u64,
     /// From this moment on, the units are no longer spent.
     expires: Instant,
-    /// The server's time (µs) until which it accepts a refund.
-    refundable_until_us: u64,
+    /// From this moment on, the units are no longer refunded.
+    refundable_until: Instant,
     /// The server's reply to the call that took the last chunk.
     last_reply: Decision,
     asked_at: Instant,
@@ -106,7 +107,7 @@ impl BudgetParams {
             },
             Limit::Fixed { window, .. } => Self {
                 applied: limit.clone(),
-                life: life.min(window / 4),
+                life: life.min(window.shortest() / 4),
                 window_end_before_reset: Some(Duration::ZERO),
             },
             Limit::Bucket {
@@ -164,6 +165,7 @@ impl Chunk {
         let passed = now.saturating_duration_since(self.asked_at);
         Decision {
             allowed: true,
+            allowed_calls: 1,
             remaining: self.last_reply.remaining + self.units,
             retry_after: Some(Duration::ZERO),
             reset_after: self.last_reply.reset_after.saturating_sub(passed),
@@ -187,14 +189,14 @@ impl Chunk {
     }
 
     /// Removes units that may no longer be spent, and returns them with their refund deadline.
-    fn expired(&mut self, now: Instant) -> Option<(u64, u64)> {
+    fn expired(&mut self, now: Instant) -> Option<(u64, Instant)> {
         (self.units > 0 && now >= self.expires).then(|| self.empty())
     }
 
-    fn empty(&mut self) -> (u64, u64) {
+    fn empty(&mut self) -> (u64, Instant) {
         let rest = std::mem::take(&mut self.units);
         self.next = self.taken.saturating_sub(rest).max(1);
-        (rest, self.refundable_until_us)
+        (rest, self.refundable_until)
     }
 }
 
@@ -241,7 +243,7 @@ impl Budgets {
             chunk: Mutex::new(Chunk {
                 units: 0,
                 expires: now,
-                refundable_until_us: 0,
+                refundable_until: now,
                 last_reply: Decision::from_integers([1, 0, 0, 0, 0]),
                 asked_at: now,
                 taken: 0,
@@ -262,8 +264,8 @@ impl Budgets {
             .map(|(_, budget)| budget)
             .collect();
         for budget in budgets {
-            let (rest, until_us) = budget.chunk.lock().empty();
-            budget.refund(shared, rest, until_us).await;
+            let (rest, until) = budget.chunk.lock().empty();
+            budget.refund(shared, rest, until).await;
         }
     }
 }
@@ -303,8 +305,8 @@ impl Budget {
             if let Err(failure) = budget.take(&held_by, size, cost, &mut answer).await {
                 answer.give(Err(failure));
             }
-            if let Some((rest, until_us)) = expired {
-                budget.refund(&held_by, rest, until_us).await;
+            if let Some((rest, until)) = expired {
+                budget.refund(&held_by, rest, until).await;
             }
             budget.refund_when_expired(&held_by).await;
         });
@@ -315,7 +317,7 @@ impl Budget {
         }
     }
 
-    /// Takes a chunk, or just the cost of the call if the chunk is denied, and keeps what the call does not use.
+    /// Takes a chunk, or as much of it as is allowed, and keeps what the call does not use.
     async fn take(
         &self,
         shared: &Shared,
@@ -324,18 +326,18 @@ impl Budget {
         answer: &mut Answer,
     ) -> Result<(), CallError> {
         let server = &shared.server;
-        let mut call = scripts::TAKE_BUDGET.on([&*self.key].into_iter());
-        call.arg(self.params.applied.command());
-        for arg in self.params.applied.parameters() {
-            call.arg(arg);
-        }
-        call.arg(size).arg(cost);
+        // Each unit is a call of its own: as many as are allowed, but at least those of this call.
+        let options = CallOptions::default().times(size).at_least(cost);
+        let command = single_cmd(&*self.key, &self.params.applied, 1, options);
         let group = server.slot_groups.of(&self.key);
         let asked = Instant::now();
         // Longer than the caller waits: a chunk that arrives late can still be used or refunded.
         let max_wait = server.timeout.max(self.params.life);
-        let reply = server.ask(group, &Request::Script(call), max_wait).await?;
-        let (last_reply, taken, time_us) = read(reply)?;
+        let reply = server
+            .ask(group, &Request::Command(command), max_wait)
+            .await?;
+        let last_reply = read(reply)?;
+        let taken = last_reply.allowed_calls;
         // Report the caller's limit, not the smaller one that was applied.
         let last_reply = Decision {
             limit: self.limit.limit(),
@@ -351,8 +353,7 @@ impl Budget {
         server.metrics.taken.increment(taken);
         server.metrics.spent.increment(cost);
         let (spendable, refundable) = self.params.deadlines(last_reply.reset_after);
-        let refundable_until_us =
-            time_us.saturating_add(u64::try_from(refundable.as_micros()).unwrap_or(u64::MAX));
+        let refundable_until = asked + refundable;
         let mut chunk = self.chunk.lock();
         let rest = chunk.units;
         *chunk = Chunk {
@@ -362,9 +363,9 @@ impl Budget {
                 0 => asked + spendable,
                 _ => chunk.expires.min(asked + spendable),
             },
-            refundable_until_us: match rest {
-                0 => refundable_until_us,
-                _ => chunk.refundable_until_us.min(refundable_until_us),
+            refundable_until: match rest {
+                0 => refundable_until,
+                _ => chunk.refundable_until.min(refundable_until),
             },
             last_reply,
             asked_at: asked,
@@ -387,25 +388,42 @@ impl Budget {
         let expires = self.chunk.lock().expires;
         tokio::time::sleep_until(expires.into()).await;
         let expired = self.chunk.lock().expired(Instant::now());
-        if let Some((rest, until_us)) = expired {
-            self.refund(shared, rest, until_us).await;
+        if let Some((rest, until)) = expired {
+            self.refund(shared, rest, until).await;
         }
     }
 
-    async fn refund(&self, shared: &Shared, units: u64, until_us: u64) {
+    /// Refunds units, unless the server would receive them too late. If it fails, they are lost until the window moves on.
+    async fn refund(&self, shared: &Shared, units: u64, until: Instant) {
         if units == 0 {
             return;
         }
+        // The deadline by the server's clock. The server read its time before the reply arrived here, so this is never
+        // later than `until`.
+        let Some((_, server_us)) = self.ask_refund(shared, 0, 0).await else {
+            return;
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        let left = left.saturating_sub(left * DRIFT_PER_MILLE / 1000);
+        if left.is_zero() {
+            return;
+        }
+        let until_us =
+            server_us.saturating_add(u64::try_from(left.as_micros()).unwrap_or(u64::MAX));
+        if let Some((refunded, _)) = self.ask_refund(shared, units, until_us).await {
+            shared.server.metrics.refunded.increment(refunded);
+        }
+    }
+
+    /// Returns the units that were refunded and the server's time.
+    async fn ask_refund(&self, shared: &Shared, units: u64, until_us: u64) -> Option<(u64, u64)> {
         let server = &shared.server;
         let mut call = scripts::REFUND_BUDGET.on([&*self.key].into_iter());
         call.arg(units).arg(until_us);
         let group = server.slot_groups.of(&self.key);
         let max_wait = server.timeout.max(self.params.life);
-        // If it fails, the units are lost until the window moves on.
-        if let Ok(reply) = server.ask(group, &Request::Script(call), max_wait).await {
-            let refunded = u64::from_redis_value(reply).unwrap_or(0);
-            server.metrics.refunded.increment(refunded);
-        }
+        let reply = server.ask(group, &Request::Script(call), max_wait).await;
+        FromRedisValue::from_redis_value(reply.ok()?).ok()
     }
 }
 
@@ -420,7 +438,7 @@ impl Answer {
     }
 }
 
-fn read(reply: Value) -> Result<(Decision, u64, u64), CallError> {
+fn read(reply: Value) -> Result<Decision, CallError> {
     FromRedisValue::from_redis_value(reply)
         .map_err(|error: redis::ParsingError| CallError::Server(Some(error.into())))
 }
@@ -487,7 +505,7 @@ mod tests {
         let mut chunk = Chunk {
             units: 0,
             expires: now + LIFE,
-            refundable_until_us: 0,
+            refundable_until: now + LIFE,
             last_reply: Decision::from_integers([1, 10_000, 9_000, 0, 60_000]),
             asked_at: now,
             taken: 16,
@@ -508,7 +526,7 @@ mod tests {
         chunk.units = 12;
         assert!(chunk.expired(now).is_none());
         assert!(chunk.spend(1, now + LIFE).is_none(), "too late");
-        assert_eq!(chunk.expired(now + LIFE), Some((12, 0)));
+        assert_eq!(chunk.expired(now + LIFE), Some((12, now + LIFE)));
         assert_eq!(chunk.next, 4, "what was used");
     }
 }

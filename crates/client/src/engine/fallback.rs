@@ -221,7 +221,15 @@ fn scaled(limit: &Limit, share: f64) -> Limit {
     };
     match limit.clone() {
         Limit::Slide { limit, window, .. } => Limit::slide(units(limit), window),
-        Limit::Fixed { limit, window } => Limit::fixed(units(limit), window),
+        Limit::Fixed {
+            limit,
+            window,
+            offset,
+        } => Limit::Fixed {
+            limit: units(limit),
+            window,
+            offset,
+        },
         Limit::Exact { limit, window } => Limit::exact(units(limit), window),
         Limit::Bucket {
             capacity,
@@ -268,6 +276,16 @@ fn evaluate(
         })
         .collect();
     let core = rl_core::Limit::parse(algorithm, &mut args.iter().map(|arg| arg.as_bytes())).ok()?;
+    let core = match (core, limit) {
+        (
+            rl_core::Limit::Fixed(fixed),
+            Limit::Fixed {
+                offset: Some(offset),
+                ..
+            },
+        ) => rl_core::Limit::Fixed(fixed.with_offset(offset.ms()).ok()?),
+        (core, _) => core,
+    };
     // A key whose algorithm has changed starts again.
     let stored = stored.filter(|state| state.algorithm() == algorithm);
     let outcome = core.evaluate(stored, now_us, cost, mode).ok()?;
@@ -296,7 +314,7 @@ fn unix_us() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{HOUR, MINUTE};
+    use crate::{Calendar, HOUR, MINUTE, Offset};
 
     fn check<'a>(key: &'a str, limit: &'a Limit, cost: u64) -> Check<'a> {
         Check {
@@ -319,6 +337,10 @@ mod tests {
         for (key, limit) in [
             ("slide", Limit::slide(100, HOUR)),
             ("fixed", Limit::fixed(100, HOUR)),
+            (
+                "month",
+                Limit::fixed_calendar(100, Calendar::Month).with_offset(Offset::Earlier(HOUR)),
+            ),
             ("exact", Limit::exact(100, HOUR)),
             ("bucket", Limit::bucket(100, 1, HOUR)),
             ("leak", Limit::leak(100, 1, HOUR)),
@@ -331,6 +353,15 @@ mod tests {
             allowed(&ledger, "blocked", &Limit::slide(0, HOUR), 0.2, 5),
             0
         );
+    }
+
+    #[test]
+    fn a_window_of_the_calendar_ends_when_it_does_on_the_server() {
+        let quota = Limit::fixed_calendar(9, Calendar::Month).with_offset(Offset::Later(MINUTE));
+        // 2024-02-29, 12:00 UTC.
+        let decided = evaluate(&quota, None, 1_709_208_000_000_000, 1, Mode::Check);
+        let reset_after = decided.map(|(decision, _)| decision.reset_after);
+        assert_eq!(reset_after, Some(12 * HOUR + MINUTE));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 use rl_core::cluster;
 
-use crate::commands::{self, CallOptions, DecidedBy, TypedCmd};
+use crate::commands::{self, CallOptions, DecidedBy, RefundOptions, TypedCmd};
 use crate::drivers::server::{CallError, Request, Server};
 use crate::engine::budgets::Budgets;
 use crate::engine::deny_cache::DenyCache;
@@ -307,6 +307,7 @@ impl Limiter {
         }
         let mut decision = decided.unwrap_or(Decision {
             allowed: source == Source::FailOpen,
+            allowed_calls: u64::from(source == Source::FailOpen),
             limit: checks.first().map_or(0, |check| check.limit.limit()),
             remaining: 0,
             retry_after: Some(probed_within),
@@ -352,6 +353,19 @@ impl Limiter {
     pub async fn refund(&self, key: impl AsRef<[u8]>, cost: u64) -> Result<u64, Error> {
         let key = key.as_ref();
         self.send(key, commands::refund(key, cost), "refund").await
+    }
+
+    /// Refunds with options: the fixed costs of a policy, too, or only what cannot be newer than the charge. Needs the
+    /// module.
+    pub async fn refund_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        cost: u64,
+        options: RefundOptions,
+    ) -> Result<u64, Error> {
+        let key = key.as_ref();
+        self.send(key, commands::refund_with(key, cost, options), "refund")
+            .await
     }
 
     /// Releases a lease, and returns whether it was held. Needs the module.
@@ -414,6 +428,7 @@ fn read(reply: Value, single: bool) -> Result<MultiDecision, CallError> {
     let read = if single {
         Decision::from_redis_value(reply).map(|decision| MultiDecision {
             allowed: decision.allowed,
+            allowed_calls: decision.allowed_calls,
             retry_after: decision.retry_after,
             decisions: vec![decision],
         })

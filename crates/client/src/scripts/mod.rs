@@ -9,9 +9,6 @@ use crate::drivers::connection::Link;
 /// Limits on servers without the module.
 pub(crate) static LIMITS: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("limits.lua")));
-/// Takes a chunk of units for a budget.
-pub(crate) static TAKE_BUDGET: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("take_budget.lua")));
 /// Refunds the unused units of a budget.
 pub(crate) static REFUND_BUDGET: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("refund_budget.lua")));
