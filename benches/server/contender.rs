@@ -6,11 +6,16 @@ use crate::server::{Server, encode};
 #[derive(Clone)]
 pub struct Contender {
     pub name: String,
-    /// Key names begin with this.
+    /// Key names begin with this. Contenders that are compared have prefixes of the same length, because memory is
+    /// allocated in size classes.
     prefix: String,
     /// The words before and after the key.
     before: Vec<String>,
     after: Vec<String>,
+    /// The words after the first key, if they are others.
+    after_first: Option<Vec<String>>,
+    /// What follows a new id, which is then the first argument of each call.
+    after_id: Option<&'static str>,
     /// How many keys one operation names, each followed by `after`.
     keys: usize,
     /// How many calls one operation takes, one for each key; otherwise one call has them all.
@@ -33,6 +38,8 @@ impl Contender {
             prefix: prefix.into(),
             before: words(before),
             after: words(after),
+            after_first: None,
+            after_id: None,
             keys: 1,
             calls: 1,
             lines,
@@ -52,36 +59,67 @@ impl Contender {
         self
     }
 
+    /// Several calls instead of one, each on a key of its own.
+    fn each(mut self, calls: usize) -> Self {
+        self.name = format!("{calls} × {}", self.name);
+        self.calls = calls;
+        self
+    }
+
     fn key(&self, n: usize) -> String {
         format!("{}:{n:012}", self.prefix)
     }
 
-    /// The calls of one operation on key `n`, encoded.
-    pub fn encode(&self, n: usize, into: &mut Vec<u8>) {
+    /// Whether each call needs an id that no other call has.
+    pub fn needs_ids(&self) -> bool {
+        self.after_id.is_some()
+    }
+
+    fn id(&self, serial: usize) -> String {
+        format!("{}:id:{serial:012}", self.prefix)
+    }
+
+    /// The calls of one operation on key `n`, encoded. `serial` makes the id unique.
+    pub fn encode(&self, n: usize, serial: usize, into: &mut Vec<u8>) {
         let key = |part: usize| match self.keys.max(self.calls) {
             1 => self.key(n),
             _ => format!("{}:{part}", self.key(n)),
         };
         for call in 0..self.calls {
             let mut line = self.before.clone();
+            if let Some(after) = self.after_id {
+                line.extend([self.id(serial), after.to_owned()]);
+            }
             for part in 0..self.keys {
                 line.push(key(call + part));
-                line.extend(self.after.iter().cloned());
+                let after = match &self.after_first {
+                    Some(first) if part == 0 => first,
+                    _ => &self.after,
+                };
+                line.extend(after.iter().cloned());
             }
-            into.extend(encode(&line));
+            encode(&line, into);
         }
     }
 
-    /// Calls that make keys `0..count` exist.
-    pub fn preparation(&self, count: usize) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        for n in 0..count {
-            match self.prepare {
-                Some(prepare) => bytes.extend(encode(&prepare(&self.key(n)))),
-                None => self.encode(n, &mut bytes),
-            }
+    /// A call that makes key `n` exist.
+    pub fn encode_preparation(&self, n: usize, into: &mut Vec<u8>) {
+        match self.prepare {
+            Some(prepare) => encode(&prepare(&self.key(n)), into),
+            None => self.encode(n, 0, into),
         }
-        bytes
+    }
+
+    /// Calls that delete the ids that were created, each with one line as its reply, and their number.
+    pub fn deletion(&self, serials: std::ops::Range<usize>) -> (Vec<u8>, usize) {
+        let ids: Vec<String> = serials.map(|serial| self.id(serial)).collect();
+        let batches = ids.chunks(1000);
+        let calls = batches.len();
+        let mut bytes = Vec::new();
+        for batch in batches {
+            encode(&[&["DEL".to_owned()], batch].concat(), &mut bytes);
+        }
+        (bytes, calls)
     }
 
     pub fn prepared_lines(&self) -> usize {
@@ -111,6 +149,42 @@ pub fn slide() -> Contender {
     Contender::new("RL.SLIDE", "s", "RL.SLIDE", "100000 60", 6)
 }
 
+pub fn slide_brief() -> Contender {
+    Contender::new("RL.SLIDE … BRIEF", "t", "RL.SLIDE", "100000 60 BRIEF", 1)
+}
+
+pub fn precise_slide() -> Contender {
+    Contender::new(
+        "RL.SLIDE … PRECISION 8",
+        "p",
+        "RL.SLIDE",
+        "100000 1h PRECISION 8",
+        6,
+    )
+}
+
+pub fn fixed() -> Contender {
+    Contender::new("RL.FIXED", "f", "RL.FIXED", "100000 1h", 6)
+}
+
+/// In use, as [`bucket`].
+pub fn leak() -> Contender {
+    let mut leak = Contender::new("RL.LEAK", "l", "RL.LEAK", "100000 1000 1h", 6);
+    leak.prepare = Some(|key| words(&format!("RL.LEAK {key} 100000 1000 1h 2000")));
+    leak.prepared_lines = 6;
+    leak
+}
+
+/// One limit, with a new id for each call.
+pub fn reserve() -> Contender {
+    let mut reserve = Contender::new("RL.RESERVE of 1 limit", "r", "RL.RESERVE", "", 11);
+    reserve.after_id = Some("5m");
+    reserve.after = vec!["SLIDE 100000 60".into()];
+    reserve.prepare = Some(|key| words(&format!("RL.SLIDE {key} 100000 60")));
+    reserve.prepared_lines = 6;
+    reserve
+}
+
 /// In use, as with a client that keeps calling: some debt is left from before. (A key that is full again
 /// expires, and the next call would create it.)
 pub fn bucket() -> Contender {
@@ -125,16 +199,12 @@ pub fn family() -> Vec<Contender> {
     let one = |name: &str, prefix: &str, command: &str, after: &str| {
         Contender::new(name, prefix, command, after, 6)
     };
-    let precise = "100000 1h 1 PRECISION 8";
-    let mut leak = one("RL.LEAK", "lk", "RL.LEAK", "100000 1000 1h");
-    leak.prepare = Some(|key| words(&format!("RL.LEAK {key} 100000 1000 1h 2000")));
-    leak.prepared_lines = 6;
     vec![
         slide(),
-        one("RL.SLIDE … PRECISION 8", "sp", "RL.SLIDE", precise),
-        one("RL.FIXED", "f", "RL.FIXED", "100000 1h"),
+        precise_slide(),
+        fixed(),
         bucket(),
-        leak,
+        leak(),
         one("RL.EXACT", "x", "RL.EXACT", "100000 1h"),
         one("RL.LEASE, renewed", "le", "RL.LEASE", "5 1h worker-1"),
     ]
@@ -173,10 +243,28 @@ pub fn multi(limits: usize) -> Contender {
         "",
         0,
     );
-    multi.after = vec!["SLIDE 100000 60 1".into()];
+    multi.after = vec!["SLIDE 100000 60".into()];
     multi.keys = limits;
     multi.lines = 4 + 6 * limits;
     multi
+}
+
+pub fn multi_brief(limits: usize) -> Contender {
+    let mut multi = multi(limits)
+        .on(&format!("n{limits}"))
+        .named(&format!("RL.MULTI of {limits}, BRIEF"));
+    multi.after_first = Some(vec!["BRIEF SLIDE 100000 60".into()]);
+    multi.lines = 1;
+    multi
+}
+
+/// As many calls as there are limits, pipelined.
+pub fn slide_each(limits: usize) -> Contender {
+    slide().on(&format!("s{limits}")).each(limits)
+}
+
+pub fn slide_brief_each(limits: usize) -> Contender {
+    slide_brief().on(&format!("t{limits}")).each(limits)
 }
 
 /// For [`check`].
@@ -196,11 +284,8 @@ pub fn check(name: &str, prefix: &str, policy: &str) -> Contender {
 
 /// As many scripts as there are limits, pipelined: how several limits are checked without RL.MULTI.
 pub fn lua_each(server: &Server, limits: usize) -> Contender {
-    let mut lua = lua_slide(server)
-        .on(&format!("x{limits}"))
-        .named(&format!("{limits} × EVALSHA"));
-    lua.calls = limits;
-    lua
+    let lua = lua_slide(server).named("EVALSHA");
+    lua.on(&format!("x{limits}")).each(limits)
 }
 
 /// With debt left from before, as [`bucket`].

@@ -20,6 +20,7 @@ pub fn of(id: &str) -> Option<&'static str> {
         "reference" => Some("throughput"),
         "memory" => Some("memory"),
         "growth-keys" => Some("growth"),
+        "growth-memory" => Some("growth-memory"),
         _ => None,
     }
 }
@@ -62,7 +63,8 @@ fn draw_table(id: &str, title: &str, numbers: &Numbers) {
             rows.sort_by(|(_, a), (_, b)| a.total_cmp(b));
             bars(file, &format!("{title}: bytes per key"), &rows);
         }
-        _ => lines(file, title, numbers),
+        "growth-memory" => lines(file, title, "bytes per key", 1.0, numbers),
+        _ => lines(file, title, "thousand calls per second", 1e3, numbers),
     }
 }
 
@@ -112,7 +114,7 @@ fn bars(file: &str, title: &str, rows: &[(String, f64)]) {
 }
 
 /// One line for each column, over rows that are numbers.
-fn lines(file: &str, title: &str, numbers: &Numbers) {
+fn lines(file: &str, title: &str, axis: &str, unit: f64, numbers: &Numbers) {
     let mut rows: Vec<(f64, &String)> = numbers
         .keys()
         .map(|row| (row.parse().expect("a number of keys"), row))
@@ -121,14 +123,14 @@ fn lines(file: &str, title: &str, numbers: &Numbers) {
     let ((first, row), (last, _)) = (rows[0], rows[rows.len() - 1]);
     let columns = numbers[row].keys();
     let points = |column: &String| -> Vec<(f64, f64)> {
-        let point = |&(keys, row): &(f64, &String)| (keys, numbers[row][column] / 1000.0);
+        let point = |&(keys, row): &(f64, &String)| (keys, numbers[row][column] / unit);
         rows.iter().map(point).collect()
     };
     let all: Vec<_> = columns.map(|column| (column, points(column))).collect();
     let most = all
         .iter()
         .flat_map(|(_, points)| points)
-        .map(|&(_, us)| us)
+        .map(|&(_, value)| value)
         .fold(0.0, f64::max);
     canvas(file, title, 360, |canvas| {
         let mut chart = ChartBuilder::on(canvas)
@@ -137,7 +139,7 @@ fn lines(file: &str, title: &str, numbers: &Numbers) {
             .margin_right(36)
             .x_label_area_size(40)
             .y_label_area_size(50)
-            .build_cartesian_2d((first..last).log_scale(), 0.0..most * 1.15)
+            .build_cartesian_2d((first..last).log_scale(), 0.0..most * 1.3)
             .unwrap();
         chart
             .configure_mesh()
@@ -147,7 +149,7 @@ fn lines(file: &str, title: &str, numbers: &Numbers) {
                 _ => format!("{keys:.0}"),
             })
             .x_desc("keys")
-            .y_desc("µs per call")
+            .y_desc(axis)
             .draw()
             .unwrap();
         for ((name, points), color) in all.iter().zip(LINES) {
@@ -163,7 +165,7 @@ fn lines(file: &str, title: &str, numbers: &Numbers) {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
+            .position(SeriesLabelPosition::UpperRight)
             .background_style(WHITE)
             .draw()
             .unwrap();

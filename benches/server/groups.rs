@@ -4,13 +4,17 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::contender::{self as with, Contender};
+use crate::growth;
 use crate::load::{self, Load, Sample};
 use crate::report::{Report, Table, compare, median, percentile, speed};
 use crate::server::Server;
+use crate::targets;
+use crate::turns::{Run, take_turns};
 
 type Group = (&'static str, fn(&mut Report));
 
-pub const ALL: [Group; 11] = [
+pub const ALL: [Group; 12] = [
+    ("targets", targets::measure),
     ("reference", reference),
     ("family", family),
     ("pipelines", pipelines),
@@ -21,45 +25,33 @@ pub const ALL: [Group; 11] = [
     ("io-threads", io_threads),
     ("latency", latency),
     ("memory", memory),
-    ("growth", growth),
+    ("growth", growth::measure),
 ];
 
-const KEYS: usize = 100_000;
+pub const KEYS: usize = 100_000;
 const COLUMNS: [&str; 3] = [
     "throughput",
     "server CPU per call",
     "compared with the first",
 ];
 
-/// Contenders take turns, round by round.
+/// One table's runs: contenders with their number of keys.
 fn rounds(
     report: &Report,
     server: &Server,
-    runs: &[(Contender, usize)],
+    contenders: &[(Contender, usize)],
     pipeline: usize,
     operations: usize,
 ) -> Vec<(String, Vec<Sample>)> {
-    // Enough connections that the server always has work waiting, few enough not to thrash.
-    let mut connections: Vec<TcpStream> = (0..if pipeline == 1 { 32 } else { 4 })
-        .map(|_| server.connect())
-        .collect();
-    let mut prepared = Vec::new();
-    for (contender, keys) in runs {
-        load::prepare(server, contender, *keys);
-        prepared.push(Load::new(contender, *keys, operations, pipeline, 42));
-    }
-    let mut samples: Vec<(String, Vec<Sample>)> = runs
-        .iter()
-        .map(|(contender, _)| (contender.name.clone(), Vec::new()))
-        .collect();
-    for round in 0..report.rounds() {
-        eprint!("\r  round {}/{} ", round + 1, report.rounds());
-        for (load, (_, samples)) in prepared.iter().zip(&mut samples) {
-            samples.push(load.run(server, &mut connections));
-        }
-    }
-    eprintln!();
-    samples
+    let run = |(contender, keys): &(Contender, usize)| Run {
+        server,
+        contender: contender.clone(),
+        keys: *keys,
+        pipeline,
+        operations,
+    };
+    let runs: Vec<Run> = contenders.iter().map(run).collect();
+    take_turns(&runs, report.rounds(), || ())
 }
 
 fn everyone(server: &Server) -> Vec<Contender> {
@@ -105,7 +97,6 @@ fn measure(
 /// The table that the project's targets refer to.
 fn reference(report: &mut Report) {
     let server = Server::start(&[]);
-    report.server = server.version();
     let contenders = everyone(&server);
     let title = "Pipeline 32, 100 000 random keys, all allowed".into();
     let samples = measure(
@@ -156,7 +147,7 @@ fn family(report: &mut Report) {
 }
 
 fn pipelines(report: &mut Report) {
-    for keys in [1, KEYS, 1_000_000] {
+    for keys in [1, KEYS] {
         let server = Server::start(&[]);
         for pipeline in [1, 16, 64] {
             let mut contenders = everyone(&server);
@@ -268,17 +259,33 @@ fn policies(report: &mut Report) {
     measure(report, &with_override, contenders, case);
 }
 
-fn durable(report: &mut Report) {
-    let primary = Server::start(&[
-        "appendonly",
-        "yes",
-        "appendfsync",
-        "everysec",
-        "auto-aof-rewrite-percentage",
-        "0",
-    ]);
-    let replica = Server::start(&[]);
+/// A primary that writes an AOF, and its replica.
+pub fn start_durable(binary: &str) -> (Server, Server) {
+    // A full sync need not wait for other replicas.
+    let at_once = ["repl-diskless-sync-delay", "0"];
+    let mut config = vec!["appendonly", "yes", "appendfsync", "everysec"];
+    config.extend(["auto-aof-rewrite-percentage", "0"]);
+    config.extend(at_once);
+    let primary = Server::start_binary(binary, &config);
+    let replica = Server::start_binary(binary, &at_once);
     replica.follow(&primary);
+    (primary, replica)
+}
+
+/// What a call adds to the replication stream and to the AOF.
+pub fn bytes_per_call(primary: &Server, contender: &Contender) -> (f64, f64) {
+    load::prepare(primary, contender, 10_000);
+    let load = Load::new(contender, 10_000, 50_000, 50, 3);
+    let sizes = || ["master_repl_offset", "aof_current_size"].map(|field| primary.info(field));
+    let before = sizes();
+    load.run(primary, &mut [primary.connect()]);
+    let after = sizes();
+    let per_call = |n: usize| (after[n] - before[n]) as f64 / load.operations() as f64;
+    (per_call(0), per_call(1))
+}
+
+fn durable(report: &mut Report) {
+    let (primary, _replica) = start_durable(&rl_testkit::server_binary());
     let contenders = vec![
         with::set_ex(),
         with::incr(),
@@ -314,24 +321,9 @@ fn durable(report: &mut Report) {
         with::denied_slide(),
         with::denied_bucket(),
     ] {
-        load::prepare(&primary, &contender, 10_000);
-        let load = Load::new(&contender, 10_000, 50_000, 50, 3);
-        let (stream, aof) = (
-            primary.info("master_repl_offset"),
-            primary.info("aof_current_size"),
-        );
-        load.run(&primary, &mut [primary.connect()]);
-        let per_call = |before: u64, field: &str| {
-            let bytes = (primary.info(field) - before) as f64 / load.operations() as f64;
-            (bytes, format!("{bytes:.1}"))
-        };
-        table.row(
-            &contender.name,
-            &[
-                per_call(stream, "master_repl_offset"),
-                per_call(aof, "aof_current_size"),
-            ],
-        );
+        let (stream, aof) = bytes_per_call(&primary, &contender);
+        let cells = [stream, aof].map(|bytes| (bytes, format!("{bytes:.1}")));
+        table.row(&contender.name, &cells);
     }
     report.add(table);
 }
@@ -455,67 +447,12 @@ fn memory(report: &mut Report) {
     report.add(table);
 }
 
-fn growth(report: &mut Report) {
-    let sizes: &[usize] = if report.quick {
-        &[1_000, 100_000]
-    } else {
-        &[1_000, 10_000, 100_000, 1_000_000, 10_000_000]
-    };
-    let mut table = Table::new(
-        "growth-keys",
-        "Time per call as the number of keys grows, pipeline 32",
-        &["INCR", "RL.SLIDE", "RL.BUCKET"],
-    );
-    for &keys in sizes {
-        let server = Server::start(&[]);
-        let runs = [
-            (with::incr(), keys),
-            (with::lasting_slide(), keys),
-            (with::lasting_bucket(), keys),
-        ];
-        let samples = rounds(report, &server, &runs, 32, 60_000);
-        let cells: Vec<_> = samples
-            .into_iter()
-            .map(|(_, samples)| time_cell(&samples))
-            .collect();
-        table.row(&keys.to_string(), &cells);
-    }
-    report.add(table);
-
-    let mut table = Table::new(
-        "growth-limits",
-        "Time per call as the number of limits in one RL.MULTI grows, 10 000 clients, pipeline 8",
-        &["time per call", "time per limit"],
-    );
-    let server = Server::start(&[]);
-    for limits in [1, 2, 4, 8, 16, 32] {
-        let samples = rounds(report, &server, &[(with::multi(limits), 10_000)], 8, 10_000);
-        let (ns, text) = time_cell(&samples[0].1);
-        let each = ns / limits as f64;
-        table.row(
-            &limits.to_string(),
-            &[(ns, text), (each, format!("{:.2} µs", each / 1000.0))],
-        );
-    }
-    report.add(table);
-}
-
 /// "1 key", "100 000 keys".
-fn count(keys: usize) -> String {
+pub fn count(keys: usize) -> String {
     match keys {
         1 => "1 key".into(),
         1_000_000.. => format!("{} 000 000 keys", keys / 1_000_000),
         1_000.. => format!("{} 000 keys", keys / 1_000),
         _ => format!("{keys} keys"),
     }
-}
-
-fn time_cell(samples: &[Sample]) -> (f64, String) {
-    let ns = crate::report::median(
-        &mut samples
-            .iter()
-            .map(|sample| sample.wall_ns)
-            .collect::<Vec<_>>(),
-    );
-    (ns, format!("{:.2} µs", ns / 1000.0))
 }

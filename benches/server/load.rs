@@ -45,6 +45,18 @@ impl Load {
         pipeline: usize,
         seed: u64,
     ) -> Self {
+        Self::with_ids(contender, keys, operations, pipeline, seed, 0)
+    }
+
+    /// For a contender whose calls need ids: numbers from `first_id` on.
+    pub fn with_ids(
+        contender: &Contender,
+        keys: usize,
+        operations: usize,
+        pipeline: usize,
+        seed: u64,
+        first_id: usize,
+    ) -> Self {
         let mut random = Random(seed | 1);
         let mut load = Self {
             bytes: Vec::new(),
@@ -52,9 +64,12 @@ impl Load {
             lines_per_batch: contender.lines_per_operation() * pipeline,
             operations_per_batch: pipeline,
         };
+        let mut id = first_id;
         for _ in 0..operations.div_ceil(pipeline) {
             for _ in 0..pipeline {
-                contender.encode((random.next() % keys as u64) as usize, &mut load.bytes);
+                let key = (random.next() % keys as u64) as usize;
+                contender.encode(key, id, &mut load.bytes);
+                id += 1;
             }
             load.ends.push(load.bytes.len());
         }
@@ -123,7 +138,7 @@ pub fn prepare(server: &Server, contender: &Contender, keys: usize) {
     let mut connection = server.connect();
     let mut buffer = vec![0; 1 << 16];
     let mut one = Vec::new();
-    contender.encode(0, &mut one);
+    contender.encode(0, usize::MAX, &mut one);
     connection.write_all(&one).unwrap();
     let read = connection.read(&mut buffer).unwrap();
     let reply = String::from_utf8_lossy(&buffer[..read]);
@@ -132,15 +147,21 @@ pub fn prepare(server: &Server, contender: &Contender, keys: usize) {
         contender.lines_per_operation() - buffer[..read].iter().filter(|&&b| b == b'\n').count();
     read_lines(&mut connection, lines, &mut buffer);
 
-    let bytes = contender.preparation(keys);
-    let mut lines = contender.prepared_lines() * keys;
+    let lines = contender.prepared_lines() * keys;
     let mut writer = connection.try_clone().unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(move || writer.write_all(&bytes).unwrap());
-        while lines > 0 {
-            let read = connection.read(&mut buffer).unwrap();
-            lines -= buffer[..read].iter().filter(|&&byte| byte == b'\n').count();
-        }
+        // In parts, so that the server works on one while the next is encoded.
+        scope.spawn(move || {
+            let mut part = Vec::new();
+            for key in 0..keys {
+                contender.encode_preparation(key, &mut part);
+                if part.len() > 1 << 16 || key + 1 == keys {
+                    writer.write_all(&part).unwrap();
+                    part.clear();
+                }
+            }
+        });
+        read_lines(&mut connection, lines, &mut buffer);
     });
 }
 

@@ -5,6 +5,12 @@ use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::ops::Deref;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rl_testkit::eventually;
+
+use crate::load::read_lines;
 
 /// A server, and which keys exist on it. Load is sent over plain sockets: a client library would be measured too.
 pub struct Server {
@@ -22,21 +28,54 @@ impl Deref for Server {
 }
 
 impl Server {
-    /// Starts a server with further configuration: pairs of directive and value.
+    /// Starts the server to test, with the peer if there is one and further configuration: pairs of directive and value.
     pub fn start(config: &[&str]) -> Self {
-        let module = std::env::var("RL_MODULE").unwrap_or("target/release/librl.so".into());
-        let module = std::fs::canonicalize(&module)
-            .unwrap_or_else(|_| panic!("no {module}: run `make build`"));
         let peer = std::env::var("RL_BENCH_PEER");
-        let mut all = vec!["save", "", "loadmodule", module.to_str().unwrap()];
+        let mut all = config.to_vec();
         if let Ok(peer) = &peer {
             all.extend(["loadmodule", peer]);
         }
+        Self::start_binary(&rl_testkit::server_binary(), &all)
+    }
+
+    /// Starts a particular server, without the peer.
+    pub fn start_binary(binary: &str, config: &[&str]) -> Self {
+        let module = std::env::var("RL_MODULE").unwrap_or("target/release/librl.so".into());
+        let module = std::fs::canonicalize(&module)
+            .unwrap_or_else(|_| panic!("no {module}: run `make build`"));
+        let mut all = vec!["save", "", "loadmodule", module.to_str().unwrap()];
         all.extend(config);
-        Self {
-            server: rl_testkit::Server::without_module(&all),
+        let server = Self {
+            server: rl_testkit::Server::with_binary(binary, &all),
             prepared: RefCell::default(),
+        };
+        if !config.contains(&"appendonly") {
+            server.wait_until_not_replicating();
         }
+        server
+    }
+
+    /// Waits until the module has found that nothing receives its states: until then, calls are slower. On servers
+    /// that do not report every event, it never does.
+    fn wait_until_not_replicating(&self) {
+        for _ in 0..30 {
+            if self.info("rl_replicating") == 0 {
+                break;
+            }
+            sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Lets the server finish growing its hash tables, which it otherwise does bit by bit during calls. Needs DEBUG.
+    pub fn finish_rehashing(&self) {
+        let set_hz = |hz: &str| assert!(self.call(&["CONFIG", "SET", "hz", hz]).starts_with("+OK"));
+        set_hz("500");
+        eventually("the hash tables are complete", || {
+            let stats = self.call(&["DEBUG", "HTSTATS", "0"]);
+            assert!(!stats.starts_with('-'), "{stats}");
+            !stats.contains("rehashing target")
+        });
+        set_hz("10");
     }
 
     /// Opens a socket.
@@ -49,11 +88,20 @@ impl Server {
     /// Sends one command, and returns the whole reply as text.
     pub fn call(&self, args: &[&str]) -> String {
         let mut stream = self.connect();
-        stream.write_all(&encode(args)).unwrap();
+        let mut bytes = Vec::new();
+        encode(args, &mut bytes);
+        stream.write_all(&bytes).unwrap();
         stream.shutdown(std::net::Shutdown::Write).unwrap();
         let mut reply = Vec::new();
         stream.read_to_end(&mut reply).unwrap();
         String::from_utf8_lossy(&reply).into_owned()
+    }
+
+    /// Sends calls whose replies have this many lines in total, and waits for all of them.
+    pub fn send(&self, bytes: &[u8], lines: usize) {
+        let mut stream = self.connect();
+        stream.write_all(bytes).unwrap();
+        read_lines(&mut stream, lines, &mut vec![0; 1 << 16]);
     }
 
     /// A number that INFO reports.
@@ -81,12 +129,11 @@ impl Server {
     }
 }
 
-/// A command as it goes over the wire.
-pub fn encode<T: AsRef<str>>(args: &[T]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+/// Appends a command as it goes over the wire.
+pub fn encode<T: AsRef<str>>(args: &[T], into: &mut Vec<u8>) {
+    write!(into, "*{}\r\n", args.len()).unwrap();
     for arg in args {
         let arg = arg.as_ref();
-        bytes.extend(format!("${}\r\n{arg}\r\n", arg.len()).into_bytes());
+        write!(into, "${}\r\n{arg}\r\n", arg.len()).unwrap();
     }
-    bytes
 }
