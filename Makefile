@@ -61,10 +61,15 @@ package: ## package every crate as for crates.io, and build the packages
 doc: deps ## build the API documentation; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
 
-bench: build ## compare with INCR, Lua and redis-cell (RL_BENCH_PEER=/path/to/libredis_cell.so); writes docs/benchmarks.md
-	cargo bench -p redis-rl-core
-	cargo bench --bench server -- $(BENCH)
-	RL_MODULE=$(MODULE) cargo bench -p rl-client --bench limiter --bench failures -- $(BENCH)
+# A name from scripts/servers, or a path. Without it, the targets are measured on every server that they name.
+ifdef SERVER
+ON_SERVER = REDIS_SERVER=$(if $(findstring /,$(SERVER)),$(SERVER),$$(scripts/servers $(SERVER))) && export REDIS_SERVER &&
+endif
+
+bench: build ## measure the targets and the alternatives (SERVER=valkey-9.1 RL_BENCH_PEER=/path/to/libredis_cell.so); writes docs/benchmarks.md
+	cargo bench -p redis-rl-core --bench evaluate -- --warm-up-time 1 --measurement-time 2
+	$(ON_SERVER) cargo bench --bench server -- $(BENCH)
+	$(ON_SERVER) RL_MODULE=$(MODULE) cargo bench -p rl-client --bench limiter --bench failures -- $(BENCH)
 
 instructions: build ## count instructions per call and compare with benches/instructions.txt
 	@scripts/install-deps valgrind

@@ -6,7 +6,7 @@ use rl_testkit::{
 };
 use rstest::{fixture, rstest};
 
-const COMMANDS: [&str; 18] = [
+const COMMANDS: [&str; 21] = [
     "rl.slide",
     "rl.bucket",
     "rl.fixed",
@@ -14,6 +14,9 @@ const COMMANDS: [&str; 18] = [
     "rl.leak",
     "rl.lease",
     "rl.multi",
+    "rl.first",
+    "rl.reserve",
+    "rl.settle",
     "rl.peek",
     "rl.refund",
     "rl.release",
@@ -31,7 +34,7 @@ const COMMANDS: [&str; 18] = [
 const DANGEROUS: [&str; 5] = ["rl.load", "rl.policy", "rl.override", "rl.top", "rl.audit"];
 
 /// A call of each, in the same order.
-const CALLS: [&str; 18] = [
+const CALLS: [&str; 21] = [
     "RL.SLIDE s 5 1h",
     "RL.BUCKET b 5 1 1h",
     "RL.FIXED f 5 1h",
@@ -39,6 +42,9 @@ const CALLS: [&str; 18] = [
     "RL.LEAK l 5 1 1h",
     "RL.LEASE h 5 1h holder",
     r#"RL.MULTI s "SLIDE 5 1h 1" b "BUCKET 5 1 1h 1""#,
+    r#"RL.FIRST s "SLIDE 5 1h 1" b "BUCKET 5 1 1h 1""#,
+    r#"RL.RESERVE id 5m s "SLIDE 5 1h 1""#,
+    "RL.SETTLE id 1 s 1",
     r#"RL.PEEK s "SLIDE 5 1h 1""#,
     "RL.REFUND s 1",
     "RL.RELEASE h holder",
@@ -130,6 +136,8 @@ fn a_user_limited_to_some_keys_charges_no_others(server: Server) {
         r#"RL.MULTI app:a "SLIDE 5 1h 1" app:b "BUCKET 5 1 1h 1" other "BUCKET 5 1 1h 1""#,
         r#"RL.MULTI app:a "FORCE SLIDE 5 1h 1" app:b "BUCKET 5 1 1h 1" other "SLIDE 5 1h 1""#,
         r#"RL.MULTI app:a "PEEK SLIDE 5 1h 1" PEEK "SLIDE 5 1h 1""#,
+        r#"RL.FIRST app:a "SLIDE 5 1h 1" other "SLIDE 5 1h 1""#,
+        r#"RL.FIRST app:a "TIMES 2 ATLEAST 1 SLIDE 5 1h 1" app:b "BUCKET 5 1 1h 1" TIMES "SLIDE 5 1h 1""#,
     ] {
         assert_refused(&mut con, line);
     }
@@ -279,6 +287,7 @@ fn permission_to_read_a_key_is_permission_to_peek(server: Server) {
         "RL.SLIDE wo:a 5 1h",
         r#"RL.PEEK wo:a "SLIDE 5 1h 1""#,
         r#"RL.MULTI rw:a "SLIDE 5 1h 1" wo:a "SLIDE 5 1h 1""#,
+        r#"RL.FIRST rw:a "SLIDE 5 1h 1" wo:a "SLIDE 5 1h 1""#,
     ] {
         assert_refused(&mut con, line);
     }

@@ -19,7 +19,7 @@ fn some_calls(server: &Server) {
             format!(
                 "RL.SLIDE p{n} 70000 1h {} PRECISION {}",
                 1 + n * 3000,
-                n + 1
+                n + 2
             ),
             format!("RL.FIXED f{n} 100 3650d {}", n + 1),
             format!("RL.EXACT x{} 100 1h {}", n % 4, n % 5),

@@ -47,6 +47,8 @@ fn keys_of_different_slots_are_refused_and_nothing_is_spent(node: Server) {
         r#"RL.MULTI {a}k "SLIDE 5 1h 1 PRECISION 4" {b}k "SLIDE 5 1h 1 PRECISION 4""#,
         r#"RL.MULTI {a}k "SLIDE 5 1h 1" {a}h "LEASE 5 1h {a}x 1" {b}x "EXACT 5 1h 1""#,
         r#"RL.MULTI {a}f "FIXED 5 1h 1" {b}l "LEAK 5 1 1h 1""#,
+        r#"RL.FIRST {a}k "SLIDE 5 1h 1" {b}k "SLIDE 5 1h 1""#,
+        r#"RL.FIRST {a}k "TIMES 2 ATLEAST 1 SLIDE 5 1h 1" {a}l "SLIDE 5 1h 1" TIMES "SLIDE 5 1h 1""#,
     ] {
         assert_eq!(
             ask_error(&mut con, call),

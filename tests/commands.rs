@@ -303,17 +303,17 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.SLIDE", "k", "1", "1w"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.SLIDE", "k", "1", "ms"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.SLIDE", "k", "1", "60", "-1"], "ERR cost must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "LOUD"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "LOUD"], "ERR unknown option: use PEEK, FORCE, BRIEF, TIMES n [ATLEAST m], (for SLIDE) PRECISION n or (for FIXED) OFFSET [-]duration, after the cost")]
 #[case(&["RL.BUCKET", "k", "x", "1", "60"], "ERR capacity must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.BUCKET", "k", "1", "0", "60"], "ERR refill must be an integer between 1 and 9007199254740991")]
 #[case(&["RL.BUCKET", "k", "1", "1", "-5s"], "ERR period must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
 #[case(&["RL.MULTI", "k", "SLIDE 1 60", "k", "BUCKET 1 1 1"], "ERR a key may appear only once in a call")]
 #[case(&["RL.MULTI", "k", "PEEK FORCE SLIDE 1 60"], "ERR PEEK and FORCE exclude each other")]
 #[case(&["RL.MULTI", "k", "FORCE PEEK SLIDE 1 60", "l", "SLIDE 1 60"], "ERR PEEK and FORCE exclude each other")]
-#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l", "PEEK SLIDE 1 60"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
-#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l", "FORCE SLIDE 1 60"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
-#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PEEK"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
-#[case(&["RL.MULTI", "k", "SHADOW FORCE SLIDE 1 60"], "ERR PEEK and FORCE apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l", "PEEK SLIDE 1 60"], "ERR PEEK, FORCE, BRIEF, TIMES and ATLEAST apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60", "l", "FORCE SLIDE 1 60"], "ERR PEEK, FORCE, BRIEF, TIMES and ATLEAST apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PEEK"], "ERR PEEK, FORCE, BRIEF, TIMES and ATLEAST apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
+#[case(&["RL.MULTI", "k", "SHADOW FORCE SLIDE 1 60"], "ERR PEEK, FORCE, BRIEF, TIMES and ATLEAST apply to the whole call: put them at the start of the first limit, such as \"PEEK SLIDE 100 60\"")]
 #[case(&["RL.MULTI", "k", "SLIDE 1 60", "PEEK"], "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\"")]
 #[case(&["RL.MULTI", "k", "SLIDE 1 60", "l"], "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\"")]
 #[case(&["RL.MULTI", "k", "SLIDE", "1", "60", "1"], "ERR keys and limits must come in pairs, each limit one argument: key \"SLIDE 100 60\" key \"BUCKET 10 5 1s\"")]
@@ -330,15 +330,15 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.MULTI", "k", "SLIDE  1 60"], "ERR limit must be an integer between 0 and 9007199254740991")]
 #[case(&["RL.PEEK", "k", "LEASE 5 60  1"], "ERR holder must be 1 to 256 bytes long")]
 #[case(&["RL.MULTI", "k", "SLIDE 1 60 x"], "ERR cost must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 1"], "ERR only PRECISION n (for SLIDE) may follow a limit's cost")]
-#[case(&["RL.MULTI", "k", "FIXED 1 60 1 PRECISION 2"], "ERR only PRECISION n (for SLIDE) may follow a limit's cost")]
-#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PRECISION 65"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PRECISION"], "ERR precision must be an integer between 1 and 64")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 1"], "ERR only PRECISION n (for SLIDE) or OFFSET [-]duration (for FIXED) may follow a limit's cost")]
+#[case(&["RL.MULTI", "k", "FIXED 1 60 1 PRECISION 2"], "ERR only PRECISION n (for SLIDE) or OFFSET [-]duration (for FIXED) may follow a limit's cost")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PRECISION 61"], "ERR precision must be an integer between 2 and 60")]
+#[case(&["RL.MULTI", "k", "SLIDE 1 60 1 PRECISION"], "ERR precision must be an integer between 2 and 60")]
 #[case(&["RL.MULTI", "k"], "ERR wrong number of arguments for 'RL.MULTI' command")]
-#[case(&["RL.PEEK", "k", "SLIDE 1 60 1 PRECISION 0"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.PEEK", "k", "PEEK SLIDE 1 60"], "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges")]
-#[case(&["RL.PEEK", "k", "FORCE SLIDE 1 60"], "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges")]
-#[case(&["RL.PEEK", "k", "SLIDE 1 60 1 PEEK"], "ERR RL.PEEK accepts neither PEEK nor FORCE: it never charges")]
+#[case(&["RL.PEEK", "k", "SLIDE 1 60 1 PRECISION 1"], "ERR precision must be an integer between 2 and 60")]
+#[case(&["RL.PEEK", "k", "PEEK SLIDE 1 60"], "ERR RL.PEEK accepts no PEEK, FORCE, BRIEF, TIMES or ATLEAST: it never charges")]
+#[case(&["RL.PEEK", "k", "FORCE SLIDE 1 60"], "ERR RL.PEEK accepts no PEEK, FORCE, BRIEF, TIMES or ATLEAST: it never charges")]
+#[case(&["RL.PEEK", "k", "SLIDE 1 60 1 PEEK"], "ERR RL.PEEK accepts no PEEK, FORCE, BRIEF, TIMES or ATLEAST: it never charges")]
 #[case(&["RL.PEEK", "k", "SLIDE", "1", "60", "1"], "ERR wrong number of arguments for 'RL.PEEK' command")]
 #[case(&["RL.PEEK", "k", "SLIDE 1 60", "l", "SLIDE 1 60"], "ERR wrong number of arguments for 'RL.PEEK' command")]
 #[case(&["RL.SLIDE", "k", "1", "60", "PEEK", "FORCE"], "ERR PEEK and FORCE exclude each other")]
@@ -351,14 +351,14 @@ fn extremes_of_every_range_are_exact(server: Server) {
 #[case(&["RL.LOAD", "k", "1", "\u{1}x"], "ERR damaged rate-limit state")]
 #[case(&["RL.LOAD", "k", "1", "\u{3}x"], "ERR rate-limit state of a newer version: upgrade this module first")]
 #[case(&["RL.LOAD", "k", "-1", "x"], "ERR expire-at-ms must be a Unix time in milliseconds between 0 and 9007199254740991")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "0"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "65"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "257"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION"], "ERR precision must be an integer between 1 and 64")]
-#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "2", "3"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
-#[case(&["RL.BUCKET", "k", "1", "1", "60", "1", "PRECISION", "2"], "ERR unknown option: use PEEK, FORCE or (for SLIDE) PRECISION n, after the cost")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "1"], "ERR precision must be an integer between 2 and 60")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "61"], "ERR precision must be an integer between 2 and 60")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "257"], "ERR precision must be an integer between 2 and 60")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION"], "ERR precision must be an integer between 2 and 60")]
+#[case(&["RL.SLIDE", "k", "1", "60", "1", "PRECISION", "2", "3"], "ERR unknown option: use PEEK, FORCE, BRIEF, TIMES n [ATLEAST m], (for SLIDE) PRECISION n or (for FIXED) OFFSET [-]duration, after the cost")]
+#[case(&["RL.BUCKET", "k", "1", "1", "60", "1", "PRECISION", "2"], "ERR unknown option: use PEEK, FORCE, BRIEF, TIMES n [ATLEAST m], (for SLIDE) PRECISION n or (for FIXED) OFFSET [-]duration, after the cost")]
 #[case(&["RL.FIXED", "k", "x", "60"], "ERR limit must be an integer between 0 and 9007199254740991")]
-#[case(&["RL.FIXED", "k", "1", "0ms"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
+#[case(&["RL.FIXED", "k", "1", "0ms"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d), or day, week, month or year")]
 #[case(&["RL.EXACT", "k", "1000001", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits")]
 #[case(&["RL.EXACT", "k", "x", "60"], "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits")]
 #[case(&["RL.EXACT", "k", "1", "3651d"], "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d)")]
@@ -678,16 +678,16 @@ fn a_reserved_cost_is_settled_by_a_refund_or_a_forced_call(
 fn precision_follows_the_cost_in_any_order_and_may_change(server: Server) {
     let mut con = server.connect();
     for (call, left) in [
-        ("RL.SLIDE k 100 1h 10 PRECISION 64", 90),
-        ("RL.SLIDE k 100 1h 10 FORCE precision 64", 80),
-        ("RL.SLIDE k 100 1h PRECISION 64 PEEK", 79),
-        (r#"RL.PEEK k "SLIDE 100 1h 5 PRECISION 64""#, 75),
+        ("RL.SLIDE k 100 1h 10 PRECISION 60", 90),
+        ("RL.SLIDE k 100 1h 10 FORCE precision 59", 80),
+        ("RL.SLIDE k 100 1h PRECISION 60 PEEK", 79),
+        (r#"RL.PEEK k "SLIDE 100 1h 5 PRECISION 60""#, 75),
         // Another precision keeps the usage.
         ("RL.SLIDE k 100 1h 10 PRECISION 3", 70),
         ("RL.SLIDE k 100 1h 10", 60),
-        ("RL.SLIDE k 100 1h 10 PRECISION 1", 50),
+        ("RL.SLIDE k 100 1h 10 PRECISION 4", 50),
         ("RL.SLIDE k 100 2h 10 PRECISION 2", 40),
-        ("RL.SLIDE k 100 1h 61 PRECISION 64", 40),
+        ("RL.SLIDE k 100 1h 61 PRECISION 60", 40),
     ] {
         let reply: Reply = ask(&mut con, call);
         assert_eq!(reply.2, left, "{call}");
@@ -705,10 +705,10 @@ fn precision_follows_the_cost_in_any_order_and_may_change(server: Server) {
 #[rstest]
 #[case::slide("RL.SLIDE k 10 1h 4", &["window_ms 3600000", "window_started_at_ms *", "current_count 4", "previous_count 0", "used 4"])]
 #[case::precise("RL.SLIDE k 10 1h 4 PRECISION 2", &["window_ms 3600000", "precision 2", "sub_window_started_at_ms *", "counts [4, 0, 0]", "used 4"])]
-#[case::bucket("RL.BUCKET k 10 1 1h 4", &["period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4"])]
-#[case::fixed("RL.FIXED k 10 3650d 4", &["window_ms 315360000000", "window_started_at_ms *", "count 4", "used 4"])]
+#[case::bucket("RL.BUCKET k 10 1 1h 4", &["refill 1", "period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4", "resets_at_ms *"])]
+#[case::fixed("RL.FIXED k 10 3650d 4", &["window_ms 315360000000", "window_started_at_ms *", "count 4", "used 4", "window_ends_at_ms *"])]
 #[case::exact("RL.EXACT k 10 1h 4", &["window_ms 3600000", "entry_count 1", "log_bytes *", "last_entry_at_ms *", "used 4"])]
-#[case::leak("RL.LEAK k 10 1 1h 4", &["period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4"])]
+#[case::leak("RL.LEAK k 10 1 1h 4", &["rate 1", "period_ms 3600000", "updated_at_ms *", "debt_at_update 4", "used 4", "resets_at_ms *"])]
 fn inspect_shows_what_is_stored(server: Server, #[case] call: &str, #[case] fields: &[&str]) {
     let mut con = server.connect();
     assert_eq!(ask::<Value>(&mut con, "RL.INSPECT k"), Value::Nil);

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::fs;
 
 use redis::Value;
-use rl_core::syntax::CallOptions;
+use rl_core::syntax::CallFlags;
 use rl_core::{Algorithm, Descriptor, ENCODING_VERSION, ParameterKind, check_version};
 use rl_testkit::{MultiReply, Reply, Server, not_tested, root};
 use rstest::rstest;
@@ -186,6 +186,7 @@ fn every_place_that_lists_the_options_has_all_of_them() {
         "crates/client/src/commands/args.rs",
         "crates/testkit/src/random.rs",
         "docs/commands/rl.check.md",
+        "docs/commands/rl.first.md",
         "docs/commands/rl.multi.md",
         "scripts/memcheck",
         "src/commands/one_limit.rs",
@@ -193,7 +194,7 @@ fn every_place_that_lists_the_options_has_all_of_them() {
     let mut missing = String::new();
     for file in pages.chain(others.map(str::to_owned)) {
         let text = read(&file);
-        for (name, _) in CallOptions::all().iter_names() {
+        for (name, _) in CallFlags::all().iter_names() {
             if !has_word(&text, name) {
                 writeln!(missing, "{file} lacks {name}").unwrap();
             }

@@ -148,9 +148,11 @@ enum Outcome {
 impl Outcome {
     fn of(reply: &RedisResult<Value>) -> Self {
         match reply {
-            Ok(Value::Array(values)) if values[0] == Value::Int(1) => Self::Allowed,
+            Ok(Value::Array(values)) if matches!(values[0], Value::Int(1..)) => Self::Allowed,
             Ok(Value::Array(values)) if values[0] == Value::Int(0) => Self::Denied,
             Ok(Value::Int(0)) => Self::Nothing,
+            // A reply to BRIEF.
+            Ok(Value::Int(..0)) => Self::Denied,
             Ok(Value::Int(_)) => Self::Allowed,
             Ok(Value::Nil | Value::Array(_)) => Self::Shown,
             Ok(other) => panic!("neither allowed nor denied: {other:?}"),
@@ -184,6 +186,15 @@ fn slide_leaves_no_trace_of_calls_that_charge_nothing(#[case] scene: Scene) {
             ("RL.SLIDE k 10 2h 0", Allowed),
             ("RL.SLIDE k 10 1h 0 FORCE", Allowed),
             ("RL.SLIDE new 10 1h 0", Allowed),
+            ("RL.SLIDE k 10 1h 1 TIMES 3", Denied),
+            ("RL.SLIDE k 10 2h 1 TIMES 9 ATLEAST 3", Denied),
+            ("RL.SLIDE k 10 1h 3 BRIEF", Denied),
+            ("RL.SLIDE new 10 1h 11 BRIEF", Denied),
+            ("RL.SLIDE k 10 2h 1 TIMES 2 PEEK", Allowed),
+            ("RL.SLIDE k 10 2h 1 TIMES 9 ATLEAST 1 PEEK", Allowed),
+            ("RL.SLIDE k 10 2h 0 TIMES 9", Allowed),
+            ("RL.SLIDE k 10 1h 1 TIMES 0", Error),
+            ("RL.SLIDE k 10 1h 1 TIMES 2 ATLEAST 3", Error),
             ("RL.SLIDE k ten 1h", Error),
             ("RL.SLIDE k 10 1h 1 LOUD", Error),
             ("RL.SLIDE k 10", Error),
@@ -285,6 +296,34 @@ fn multi_leaves_no_trace_when_its_last_limit_denies(#[case] scene: Scene) {
                 Error,
             ),
             (r#"RL.MULTI k "SLIDE 10 2h 1" new"#, Error),
+            (
+                r#"RL.MULTI k "TIMES 2 SLIDE 10 2h" new "FIXED 9 1h" m "BUCKET 10 1 1h""#,
+                Denied,
+            ),
+            (
+                r#"RL.MULTI k "TIMES 9 ATLEAST 2 SLIDE 10 2h" new "FIXED 9 1h" m "BUCKET 10 1 1h""#,
+                Denied,
+            ),
+            (
+                r#"RL.MULTI k "BRIEF SLIDE 10 2h" new "FIXED 9 1h" m "BUCKET 10 1 1h 2""#,
+                Denied,
+            ),
+            (r#"RL.FIRST k "SLIDE 10 2h 3" m "BUCKET 10 1 1h 2""#, Denied),
+            (
+                r#"RL.FIRST k "TIMES 9 ATLEAST 3 SLIDE 10 2h" new "FIXED 2 1h""#,
+                Denied,
+            ),
+            (
+                r#"RL.FIRST k "BRIEF SLIDE 10 2h 3" new "FIXED 0 1h""#,
+                Denied,
+            ),
+            (
+                r#"RL.FIRST k "PEEK SLIDE 10 2h 3" new "FIXED 1 1h""#,
+                Allowed,
+            ),
+            (r#"RL.FIRST k "SLIDE 10 2h 0" new "FIXED 1 1h""#, Allowed),
+            (r#"RL.FIRST k "SLIDE 10 2h 3" list "FIXED 1 1h""#, Error),
+            (r#"RL.FIRST k "SLIDE 10 2h" k "SLIDE 10 2h""#, Error),
         ],
         r#"RL.MULTI k "SLIDE 10 2h 2" m "BUCKET 10 1 1h 1" new "SLIDE 5 1h 1""#,
     );
@@ -341,6 +380,9 @@ fn no_algorithm_leaves_a_trace_of_calls_that_charge_nothing(
         ("RL.REFUND new 5".into(), Nothing),
         ("RL.REFUND list 5".into(), Error),
         ("RL.REFUND k x".into(), Error),
+        ("RL.REFUND k 2 AGE 3650d".into(), Nothing),
+        ("RL.REFUND k 2 AGE 0".into(), Error),
+        ("RL.REFUND k 2 TIMES 0".into(), Error),
         ("RL.RELEASE k holder".into(), Error),
         ("RL.RELEASE new holder".into(), Nothing),
         ("RL.INSPECT k".into(), Shown),

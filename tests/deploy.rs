@@ -106,6 +106,7 @@ fn a_gateway_with_the_acl_rules_of_the_page_may_check_limits_and_nothing_else(pa
             "RL.SLIDE limits:a 5 1h",
             "RL.BUCKET limits:b 5 1 1h",
             r#"RL.MULTI limits:a "SLIDE 5 1h 1" limits:b "BUCKET 5 1 1h 1""#,
+            r#"RL.FIRST limits:a "PEEK SLIDE 5 1h 1" limits:b "BUCKET 5 1 1h 1""#,
             r#"RL.PEEK limits:a "SLIDE 5 1h 1""#,
             "WAIT 0 1",
             "PING",

@@ -8,7 +8,7 @@ use rstest::{fixture, rstest};
 
 /// Containers with their subcommands: to an unknown one the server itself replies, with an error that repeats its bytes as
 /// they are, and the client cannot read what is not UTF-8.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 24] = [
     "RL.SLIDE",
     "RL.BUCKET",
     "RL.FIXED",
@@ -16,6 +16,9 @@ const COMMANDS: [&str; 21] = [
     "RL.LEAK",
     "RL.LEASE",
     "RL.MULTI",
+    "RL.FIRST",
+    "RL.RESERVE",
+    "RL.SETTLE",
     "RL.PEEK",
     "RL.REFUND",
     "RL.RELEASE",
@@ -155,7 +158,7 @@ fn spec(random: &mut Random) -> Vec<String> {
     }
     words.push(count(random));
     if name == "SLIDE" && random.below(3) == 0 {
-        words.extend(["PRECISION".into(), (1 + random.below(64)).to_string()]);
+        words.extend(["PRECISION".into(), (2 + random.below(59)).to_string()]);
     }
     words
 }
@@ -490,7 +493,11 @@ fn odd_step(random: &mut Random, now_us: u64) -> Vec<u8> {
             units,
         }),
         1 => Update::Exact(rl_core::ExactUpdate::Adjust { at_us, window_us }),
-        2 => Update::Exact(rl_core::ExactUpdate::Refund { at_us: 0, units }),
+        2 => Update::Exact(rl_core::ExactUpdate::Refund {
+            at_us: 0,
+            units,
+            newer: random.below(1 << 56) >> random.below(57),
+        }),
         3 => Update::Lease(rl_core::LeaseUpdate::Hold {
             at_us,
             expires_us: [at_us + window_us, random.below(1 << 60)][random.below(2) as usize],
@@ -538,7 +545,12 @@ fn any_steps_leave_what_can_be_used_saved_and_loaded(server: Server) {
 fn a_step_without_its_state_leaves_other_keys_alone(server: Server) {
     let mut con = server.connect();
     let now = now_ms(&mut con);
-    let refund = Update::Exact(rl_core::ExactUpdate::Refund { at_us: 0, units: 1 }).blob();
+    let refund = Update::Exact(rl_core::ExactUpdate::Refund {
+        at_us: 0,
+        units: 1,
+        newer: 0,
+    })
+    .blob();
     let back = Update::Exact(rl_core::ExactUpdate::Adjust {
         at_us: 1,
         window_us: 1000,

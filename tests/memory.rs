@@ -206,8 +206,8 @@ fn states_that_change_their_size_leak_nothing(server: Server) {
                 .ignore();
             // By turns two counters, many, and many large ones.
             let precise = [
-                "RL.SLIDE p 100 1h 1 PRECISION 1",
-                "RL.SLIDE p 100 1h 1 FORCE PRECISION 64",
+                "RL.SLIDE p 100 1h 1",
+                "RL.SLIDE p 100 1h 1 FORCE PRECISION 60",
                 "RL.SLIDE p 100 1h 90000 FORCE PRECISION 9",
             ][n % 3];
             let words: Vec<&str> = precise.split(' ').collect();
@@ -245,7 +245,7 @@ fn every_key_has_an_expiry_that_fits_its_state(server: Server) {
         let window = pick(&mut random, &["20ms", "3s", "1m", "1h", "3650d"]);
         let option = pick(&mut random, &["", "", "", " PEEK", " FORCE"]);
         let refill = pick(&mut random, &["1", "50"]);
-        let precision = 1 + random.below(64);
+        let precision = 2 + random.below(59);
         let (key, call) = match random.below(7) {
             1 => (
                 format!("f{key}"),
@@ -294,7 +294,13 @@ fn every_key_has_an_expiry_that_fits_its_state(server: Server) {
         if reply.0 == 1 && cost > 0 && option != " PEEK" {
             admitted += 1;
             // It may be over by now, if the window is short; it may not outlive its state for long.
-            assert!(left <= reply.4 + 1001, "{call}: {reply:?}, PTTL {left}");
+            let late_ms = if key.starts_with(['b', 'l']) {
+                // Two of the longest steps by which the expiry of a bucket moves.
+                1_920_000
+            } else {
+                1001
+            };
+            assert!(left <= reply.4 + late_ms, "{call}: {reply:?}, PTTL {left}");
             assert!(
                 left >= reply.4.min(TWO_GENERATIONS_MS) - 1000 || left == -2,
                 "{call}: {reply:?}, PTTL {left}"

@@ -42,6 +42,12 @@ fn both_protocols_reply_integers_in_arrays(server: Server) {
             array([1, 9, 0, 0, 9_000]),
         );
         expect(
+            r#"RL.FIRST v "TIMES 3 SLIDE 2 60" w "SLIDE 10 60""#,
+            array([3, 10, 7, 0, 120_000, 1]),
+        );
+        expect("RL.SLIDE w 10 60 BRIEF", Value::Int(6));
+        expect("RL.SLIDE w 10 60 11 BRIEF", Value::Int(-(1 << 53)));
+        expect(
             r#"RL.MULTI m "SLIDE 10 60 1" n "BUCKET 5 5 60 6""#,
             Value::Array(vec![
                 Value::Int(0),

@@ -14,7 +14,7 @@ fn fill(server: &Server) {
             format!(
                 "RL.SLIDE p{n} 70000 1h {} PRECISION {}",
                 1 + n * 1400,
-                n + 1
+                n + 2
             ),
             format!("RL.FIXED f{n} 100 3650d {}", n + 1),
             format!("RL.EXACT x{} 100000 1h {}", n % 4, n % 5),
@@ -58,7 +58,7 @@ fn a_restart_restores_states_and_expiry() {
     for (peek, left) in [
         (r#"RL.PEEK s1 "SLIDE 10 1h 0""#, 7),
         (
-            r#"RL.PEEK p3 "SLIDE 70000 1h 0 PRECISION 4""#,
+            r#"RL.PEEK p3 "SLIDE 70000 1h 0 PRECISION 5""#,
             70_000 - 4201,
         ),
         (r#"RL.PEEK f3 "FIXED 100 3650d 0""#, 96),

@@ -1,7 +1,9 @@
 //! Replicas receive the resulting state, never the call, and reproduce the primary bit for bit.
 
 use redis::Value;
-use rl_testkit::{Random, Reply, Server, ask, eventually, not_tested, random_calls};
+use rl_testkit::{
+    FrozenServer, NOON_US, Random, Reply, Server, ask, eventually, not_tested, random_calls,
+};
 use rstest::rstest;
 
 fn assert_same(primary: &Server, replica: &Server) {
@@ -493,4 +495,35 @@ fn a_new_state_replaces_an_expired_one_that_the_replica_still_has() {
     }
     let _: Value = ask(&mut con, "RL.LEASE list 50 1h other");
     assert_same(&primary, &replica);
+}
+
+/// A bucket that is full again within milliseconds is neither deleted and created again nor given a new expiry with each
+/// call.
+#[rstest]
+#[case::bucket("RL.BUCKET hot 1000 1000 1s")]
+#[case::leak("RL.LEAK hot 1000 1000 1s")]
+fn a_fast_bucket_sends_no_deletions_and_rarely_moves_its_expiry(#[case] call: &str) {
+    let (frozen, replica) = (FrozenServer::with(&["hz", "100"]), Server::start());
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let primary = &frozen.server;
+    replica.follow(primary);
+    let mut con = primary.connect();
+    let mut expiries = Vec::new();
+    for tenth in 0..80 {
+        frozen.set(NOON_US + tenth * 100_000);
+        for _ in 0..10 {
+            let reply: Reply = ask(&mut con, call);
+            assert_eq!(reply.0, 1);
+        }
+        expiries.push(primary.expire_at_ms("hot"));
+    }
+    expiries.dedup();
+    assert!(expiries.len() <= 2, "{expiries:?}");
+    assert_eq!(primary.info_number("stats", "expired_keys"), 0);
+    assert_same(primary, &replica);
+    assert_only_loads(&replica);
+    assert_eq!(replica.calls("rl.load"), 800);
+    assert_eq!(replica.calls("del") + replica.calls("unlink"), 0);
 }

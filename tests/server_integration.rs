@@ -21,7 +21,7 @@ const STATES: [&str; 11] = [
     "RL.SLIDE slide 10 1h 4",
     "RL.SLIDE wide-slide 9007199254740991 3650d 9007199254740990",
     "RL.SLIDE precise-slide 10 1h 4 PRECISION 10",
-    "RL.SLIDE wide-precise-slide 9007199254740991 3650d 9007199254740990 PRECISION 64",
+    "RL.SLIDE wide-precise-slide 9007199254740991 3650d 9007199254740990 PRECISION 60",
     "RL.BUCKET bucket 10 10 1h 4",
     "RL.BUCKET wide-bucket 9007199254740991 1 3650d 9007199254740990",
     "RL.FIXED fixed 10 3650d 4",
@@ -83,10 +83,13 @@ fn has_docs(server: &Server) -> bool {
 #[case("RL.EXACT", -4, &["write", "fast"])]
 #[case("RL.LEAK", -5, &["write", "fast"])]
 #[case("RL.LEASE", -5, &["write", "fast"])]
-#[case("RL.REFUND", 3, &["write", "fast"])]
+#[case("RL.REFUND", -3, &["write", "fast"])]
 #[case("RL.RELEASE", 3, &["write", "fast"])]
 #[case("RL.INSPECT", 2, &["readonly", "fast"])]
 #[case("RL.MULTI", -3, &["write", "fast"])]
+#[case("RL.FIRST", -3, &["write", "fast"])]
+#[case("RL.RESERVE", -5, &["write", "fast"])]
+#[case("RL.SETTLE", -5, &["write", "fast"])]
 #[case("RL.CHECK", -3, &["write", "fast"])]
 #[case("RL.PEEK", 3, &["readonly", "fast"])]
 #[case("RL.LOAD", 4, &["write", "fast"])]
@@ -112,7 +115,7 @@ fn command_info_reports_arity_flags_and_keys(
     assert_eq!(told, expected);
     let keys = match command {
         "RL.STATS" | "RL.TOP" | "RL.AUDIT" => [0; 3],
-        "RL.MULTI" => [1, -1, 2],
+        "RL.MULTI" | "RL.FIRST" | "RL.RESERVE" | "RL.SETTLE" => [1, -1, 2],
         _ => [1; 3],
     };
     assert_eq!(info[3..6], keys.map(Value::Int), "first, last, step");
@@ -121,17 +124,36 @@ fn command_info_reports_arity_flags_and_keys(
 #[rstest]
 #[case(
     "RL.SLIDE",
-    "key limit window [cost] [PRECISION precision] [PEEK | FORCE]"
+    "key limit window [cost] [PRECISION precision] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
 )]
-#[case("RL.BUCKET", "key capacity refill period [cost] [PEEK | FORCE]")]
-#[case("RL.FIXED", "key limit window [cost] [PEEK | FORCE]")]
-#[case("RL.EXACT", "key limit window [cost] [PEEK | FORCE]")]
-#[case("RL.LEAK", "key capacity rate period [cost] [PEEK | FORCE]")]
-#[case("RL.LEASE", "key limit ttl holder [cost] [PEEK | FORCE]")]
+#[case(
+    "RL.BUCKET",
+    "key capacity refill period [cost] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
+)]
+#[case(
+    "RL.FIXED",
+    "key limit window [cost] [OFFSET offset] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
+)]
+#[case(
+    "RL.EXACT",
+    "key limit window [cost] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
+)]
+#[case(
+    "RL.LEAK",
+    "key capacity rate period [cost] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
+)]
+#[case(
+    "RL.LEASE",
+    "key limit ttl holder [cost] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
+)]
 #[case("RL.MULTI", "{key spec}...")]
+#[case("RL.FIRST", "{key spec}...")]
 #[case("RL.PEEK", "key spec")]
-#[case("RL.CHECK", "key policy [cost] [PEEK | FORCE]")]
-#[case("RL.REFUND", "key cost")]
+#[case(
+    "RL.CHECK",
+    "key policy [cost] [PEEK | FORCE] [TIMES times [ATLEAST at-least]] [BRIEF]"
+)]
+#[case("RL.REFUND", "key cost [TIMES calls] [AGE age]")]
 #[case("RL.RELEASE", "key holder")]
 #[case("RL.INSPECT", "key")]
 #[case("RL.LOAD", "key expire-at-ms blob")]
@@ -242,6 +264,9 @@ fn spell(arguments: &Value, between: &str) -> String {
 #[case(r#"RL.MULTI a "" b "#, &["a", "b"])]
 #[case(r#"RL.MULTI a "SLIDE 1 1" b"#, &["a", "b"])]
 #[case("RL.MULTI k k k k k", &["k", "k", "k"])]
+#[case(r#"RL.MULTI a "TIMES 2 ATLEAST 1 SLIDE 1 1" TIMES "SLIDE 1 1""#, &["a", "TIMES"])]
+#[case(r#"RL.FIRST a "TIMES 2 ATLEAST 1 SLIDE 1 1" b "POLICY p" TIMES "SLIDE 1 1""#, &["a", "b", "TIMES"])]
+#[case("RL.FIRST k k k", &["k", "k"])]
 fn command_getkeys_finds_every_key(server: Server, #[case] line: &str, #[case] keys: &[&str]) {
     let found: Vec<String> = ask(&mut server.connect(), &format!("COMMAND GETKEYS {line}"));
     assert_eq!(found, keys);

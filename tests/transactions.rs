@@ -290,7 +290,7 @@ fn calls_of_one_transaction_are_counted_separately(server: Server) {
     for line in [
         "RL.EXACT k 1000 1h 3",
         "RL.LEAK l 1000 1 1h 3",
-        "RL.SLIDE s 1000 1h 3 PRECISION 64",
+        "RL.SLIDE s 1000 1h 3 PRECISION 60",
     ] {
         let replies = transaction(&mut con, &vec![line; 400]).unwrap();
         let allowed = replies

@@ -24,17 +24,23 @@ fn commands() -> Vec<String> {
         "RL.SLIDE slide:wide 9007199254740991 3650d 1099511627776",
         "RL.SLIDE precise 1000 1h 847 PRECISION 6",
         "RL.SLIDE precise 1000 1h 5 PRECISION 6",
-        "RL.SLIDE precise:wide 9007199254740991 3650d 1099511627776 PRECISION 64",
+        "RL.SLIDE precise:wide 9007199254740991 3650d 1099511627776 PRECISION 60",
         "RL.BUCKET bucket 200 1000 1m 123",
         "RL.BUCKET bucket:long 1000 1 3650d 847",
         "RL.BUCKET bucket:wide 9007199254740991 7 3650d 1099511627776",
         "RL.FIXED fixed 1000 3650d 847",
         "RL.FIXED fixed:wide 9007199254740991 3650d 1099511627776000",
+        "RL.FIXED fixed:week 1000 week 7",
+        "RL.FIXED fixed:month 1000 month 7 OFFSET -9h",
+        "RL.FIXED fixed:year 1000 year 7 OFFSET 14d",
         "RL.LEAK leak 200 1000 1m 123",
         "RL.LEAK leak:long 1000 1 3650d 847",
         "RL.LEAK leak:wide 9007199254740991 7 3650d 1099511627776",
         "RL.CHECK several golden 100",
         "RL.CHECK several golden 11",
+        RESERVE,
+        "RL.SETTLE reservation 1 reserved:slide 30",
+        "RL.SETTLE closed 1 reserved:slide 30",
         "RL.OVERRIDE SET blocked golden BLOCK NOTE spam",
         "RL.OVERRIDE SET scaled golden SCALE 5 2",
         "RL.OVERRIDE SET own golden SLIDE 7 3650d EXACT 9 3650d",
@@ -55,15 +61,20 @@ fn commands() -> Vec<String> {
     lines
 }
 
+/// A reservation on every algorithm, which marks the states of some.
+const RESERVE: &str = r#"RL.RESERVE reservation 3650d reserved:slide "SLIDE 1000 3650d 40" reserved:precise "SLIDE 1000 3650d 40 PRECISION 6" reserved:bucket "BUCKET 1000 1 3650d 40" reserved:leak "LEAK 1000 1 3650d 40" reserved:fixed "FIXED 1000 3650d 40" reserved:exact "EXACT 1000 3650d 40" reserved:lease "LEASE 100 3650d me 4" reserved:policy "POLICY golden 40""#;
+
 /// What is left of each key with a window of ten years. A fixed window may end sooner.
-const REMAINING: [(&str, i64); 10] = [
+const REMAINING: [(&str, i64); 12] = [
+    (r#"RL.PEEK reserved:slide "SLIDE 1000 3650d 0""#, 970),
+    (r#"RL.PEEK reserved:bucket "BUCKET 1000 1 3650d 0""#, 960),
     (r#"RL.PEEK slide:long "SLIDE 1000 3650d 0""#, 153),
     (
         r#"RL.PEEK slide:wide "SLIDE 9007199254740991 3650d 0""#,
         MAX - 1_099_511_627_776,
     ),
     (
-        r#"RL.PEEK precise:wide "SLIDE 9007199254740991 3650d 0 PRECISION 64""#,
+        r#"RL.PEEK precise:wide "SLIDE 9007199254740991 3650d 0 PRECISION 60""#,
         MAX - 1_099_511_627_776,
     ),
     (r#"RL.PEEK bucket:long "BUCKET 1000 1 3650d 0""#, 153),
@@ -125,6 +136,9 @@ fn assert_same_meaning(server: &Server, version: &str, keys: &[Golden]) {
         let reply: Vec<i64> = ask(&mut con, line);
         assert_eq!(reply[2], remaining, "{line}");
     }
+    // What was reserved under that version is settled under this one.
+    let settle = "RL.SETTLE reservation 1 reserved:slide 9 reserved:bucket 10 reserved:exact 10 reserved:policy 10";
+    assert_eq!(ask::<Vec<i64>>(&mut con, settle), [30, 10, 10, 10]);
     assert_overrides(&mut con);
     let policies = fs::read_to_string(fixture(version, "policies.json")).unwrap();
     assert_eq!(server.run::<String>("RL.POLICY", &["DUMP"]), policies);

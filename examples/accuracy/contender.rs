@@ -19,7 +19,7 @@ pub struct Contender {
 }
 
 pub fn all() -> Vec<Contender> {
-    let mut all: Vec<_> = [1, 2, 4, 8, 16, 64].map(slide).into();
+    let mut all: Vec<_> = [1, 2, 4, 8, 16, 60].map(slide).into();
     all.extend([exact(LIMIT), fixed(), bucket(), leak()]);
     all
 }
@@ -30,19 +30,23 @@ pub fn shown() -> [Contender; 6] {
     [two, slide(8), exact(LIMIT), fixed(), bucket(), leak()]
 }
 
+/// SLIDE with its window in so many parts; 1 stands for no PRECISION.
 pub fn slide(parts: u8) -> Contender {
-    let limit = rl_core::SlideLimit::new(LIMIT, WINDOW_MS).unwrap();
-    Contender {
-        limit: Limit::Slide(limit.with_precision(parts).unwrap()),
-        units: LIMIT,
-        parts,
-    }
+    slide_of(parts, LIMIT)
 }
 
-/// SLIDE without PRECISION, with another limit.
-pub fn slide_of(units: u64) -> Contender {
+/// The same with another limit.
+pub fn slide_of(parts: u8, units: u64) -> Contender {
     let limit = rl_core::SlideLimit::new(units, WINDOW_MS).unwrap();
-    of(Limit::Slide(limit), units)
+    let limit = match parts {
+        1 => limit,
+        parts => limit.with_precision(parts).unwrap(),
+    };
+    Contender {
+        limit: Limit::Slide(limit),
+        units,
+        parts,
+    }
 }
 
 pub fn exact(units: u64) -> Contender {

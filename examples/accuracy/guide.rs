@@ -40,8 +40,8 @@ pub fn choosing_table() -> Table {
             ),
             Limit::Slide(_) => (
                 "limit",
-                "below 2 × limit; 1 × limit in any ⅞ of a window",
-                "where clients time their calls against you, and the limit is large",
+                "1 × limit",
+                "for a hard limit in one small key, if units may return up to ⅛ of a window late",
             ),
             Limit::Exact(_) => (
                 "limit",
@@ -51,7 +51,7 @@ pub fn choosing_table() -> Table {
             Limit::Fixed(_) => (
                 "limit",
                 "2 × limit, even at one instant",
-                "for quotas by the clock: 10 000 per day from 00:00 UTC",
+                "for quotas by the calendar: 10 000 per day or month, from 00:00 UTC",
             ),
             Limit::Bucket(_) => (
                 "capacity",
@@ -91,28 +91,23 @@ pub fn precision_table() -> Table {
     let mut table = Table::new(&[
         "PRECISION",
         "part of a 60 s window",
-        "limit applies in any",
-        "seen: shortest time for limit + 1",
+        "units return after at most",
         "most in any window",
-        "… if no part has more than its share",
-        "seen: most in any window",
+        "seen with an adversary",
+        "allowed per window, always at the limit of 100",
         "state",
     ]);
-    for parts in [1, 2, 4, 8, 16, 32, 64] {
+    for parts in [2, 4, 8, 16, 32, 60] {
         let contender = contender::slide(parts);
         let part_us = WINDOW_US.div_ceil(parts.into());
         let verdict = adversary::attack(&contender).verdict();
         table.row([
             parts.to_string(),
             seconds(part_us),
-            match parts {
-                1 => "instant".into(),
-                _ => seconds(part_us * u64::from(parts - 1)),
-            },
-            verdict.shortest_us.map_or("—".into(), seconds),
-            "below 2×".into(),
-            format!("{:.3}×", 1.0 + 1.0 / f64::from(parts)),
+            seconds(part_us * u64::from(parts + 1)),
+            "1 × limit".into(),
             times(verdict.most, LIMIT),
+            allowed_per_window(&contender),
             format!("{} B", busy_bytes(&contender, LIMIT)),
         ]);
     }
@@ -126,7 +121,12 @@ pub fn small_table() -> Table {
     let mut heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     heads.insert(0, "limit");
     let mut table = Table::new(&heads);
-    for contender in [contender::slide_of, contender::exact] {
+    let contenders: [fn(u64) -> Contender; 3] = [
+        |units| contender::slide_of(1, units),
+        |units| contender::slide_of(60, units),
+        contender::exact,
+    ];
+    for contender in contenders {
         let name = contender(1).name();
         let cells = LIMITS.map(|limit| allowed_per_window(&contender(limit)));
         let [a, b, c, d, e, f, g] = cells;

@@ -133,7 +133,7 @@ impl Judged {
     fn client(calls: &[u64]) -> Self {
         let judge = |contender| replay::one_key(&contender, Counting::Admitted, calls);
         let by_limit = LIMITS.map(|limit| {
-            let slide = contender::slide_of(limit);
+            let slide = contender::slide_of(1, limit);
             let counting_admitted = judge(slide);
             AtLimit {
                 counting_admitted,

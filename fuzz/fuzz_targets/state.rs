@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use rl_core::reservation::{ActualUsage, Reservation, StoredReservation};
 use rl_core::syntax::Spec;
 use rl_core::{MAX_TIME_US, Mode, State, Update};
 
@@ -10,7 +11,7 @@ const SPECS: [&str; 12] = [
     "SLIDE 100 60 1",
     "SLIDE 9007199254740991 3650d 9007199254740991",
     "SLIDE 100 60 1 PRECISION 2",
-    "SLIDE 9007199254740991 1ms 9007199254740991 PRECISION 64",
+    "SLIDE 9007199254740991 1ms 9007199254740991 PRECISION 60",
     "BUCKET 200 1000 1m 5",
     "BUCKET 9007199254740991 1 3650d 9007199254740991",
     "FIXED 100 60 1",
@@ -23,6 +24,10 @@ const SPECS: [&str; 12] = [
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (now_us, blob) = input;
+    if let Ok(stored) = StoredReservation::decode_blob(blob) {
+        settle(&stored, now_us);
+        return;
+    }
     let Ok(next) = Update::decode_blob(blob) else {
         return;
     };
@@ -31,6 +36,30 @@ fuzz_target!(|input: (u64, &[u8])| {
         exercise(&state, now_us);
     }
 });
+
+/// Settles every key of a reservation, on the states of other calls.
+fn settle(stored: &StoredReservation, now_us: u64) {
+    let Ok(Reservation::Open(open)) = stored.reservation() else {
+        return;
+    };
+    let _ = open.spend_ms(now_us);
+    for key in &open.keys {
+        for units in [0, 1, u64::MAX >> 11] {
+            let actual = ActualUsage {
+                times: open.times,
+                calls: units.min(open.times),
+                units,
+            };
+            let _ = key.extra_charge(actual);
+            for text in SPECS {
+                let spec = Spec::parse(text.as_bytes()).unwrap();
+                let first = spec.limit.evaluate(None, now_us, 5, Mode::Force).unwrap();
+                let state = first.update.and_then(Update::into_initial);
+                let _ = key.settle(state.as_ref(), now_us, actual).unwrap();
+            }
+        }
+    }
+}
 
 fn exercise(state: &State, now_us: u64) {
     assert_eq!(copy(state).blob(), state.blob());

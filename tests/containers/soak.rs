@@ -27,6 +27,11 @@ fn add(pipe: &mut Pipeline, random: &mut Random, n: u64, cost: u64) {
             "RL.MULTI k:{n} \"SLIDE 50 1h\" k:{} \"BUCKET 50 10 1h {cost}\"",
             n / 8 * 8 + 1
         ),
+        (0, 2) => format!(
+            "RL.FIRST k:{n} \"TIMES 3 ATLEAST 1 SLIDE 50 1h\" k:{} \"BUCKET 50 10 1h {cost}\"",
+            n / 8 * 8 + 1
+        ),
+        (2, 1) => format!("RL.FIXED k:{n} 50 1h {cost} TIMES 2 BRIEF"),
         (5, 0) => format!("RL.RELEASE k:{n} h{holder}"),
         (0, _) => format!("RL.SLIDE k:{n} 50 1h {cost}"),
         (1, _) => format!("RL.BUCKET k:{n} 50 10 1h {cost}"),

@@ -51,8 +51,8 @@ struct Spec {
 }
 
 /// Keys and specs in turn; options stand at the start of the first spec.
-fn multi(specs: Vec<Spec>, option: Option<&str>) -> Words {
-    let mut words = vec!["RL.MULTI".to_owned()];
+fn multi(command: &str, specs: Vec<Spec>, option: Option<&str>) -> Words {
+    let mut words = vec![command.to_owned()];
     for (number, spec) in specs.into_iter().enumerate() {
         words.push(spec.key);
         let option = option.filter(|_| number == 0);
@@ -190,7 +190,8 @@ impl Calls<'_> {
         }
         let keys = specs.iter().map(|spec| spec.key.clone()).collect();
         let option = self.option();
-        (multi(specs, option), keys)
+        let command = self.random.one_of(&["RL.MULTI", "RL.MULTI", "RL.FIRST"]);
+        (multi(command, specs, option), keys)
     }
 
     fn check(&mut self) -> Words {
@@ -387,6 +388,7 @@ impl Calls<'_> {
             "RL.EXACT KEY 10 1h x",
             "RL.CHECK KEY no-such-policy",
             "RL.MULTI KEY NONSENSE",
+            "RL.SLIDE KEY 10 1h 1 TIMES 0",
             "RL.LEASE KEY 10 1h",
             "RL.LOAD KEY 99999999999999 garbage",
             "RL.POLICY SET p1 NONSENSE 1 2",

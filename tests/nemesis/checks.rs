@@ -11,7 +11,7 @@ use crate::calls::policy_keys;
 use crate::topology::Node;
 
 /// Commands that decide. A replica that runs one decides by its own clock.
-const DECIDING: [&str; 11] = [
+const DECIDING: [&str; 12] = [
     "rl.slide",
     "rl.bucket",
     "rl.fixed",
@@ -19,6 +19,7 @@ const DECIDING: [&str; 11] = [
     "rl.leak",
     "rl.lease",
     "rl.multi",
+    "rl.first",
     "rl.check",
     "rl.refund",
     "rl.release",

@@ -371,7 +371,7 @@ fn is_plausible(command: &str, value: &Value) -> bool {
         "RL.SLIDE" | "RL.BUCKET" | "RL.FIXED" | "RL.EXACT" | "RL.LEAK" | "RL.LEASE"
         | "CL.THROTTLE" => integers(value, 5),
         "RL.PEEK" => integers(value, 5) || integers(value, 6),
-        "RL.CHECK" => integers(value, 6),
+        "RL.CHECK" | "RL.FIRST" => integers(value, 6),
         "RL.REFUND" | "RL.RELEASE" => matches!(value, Value::Int(_)),
         "RL.MULTI" => match value {
             Value::Array(all) => match &all[..] {

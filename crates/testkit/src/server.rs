@@ -20,6 +20,7 @@ pub struct Server {
     /// Pairs of directive and value.
     config: Vec<String>,
     env: Vec<(String, String)>,
+    binary: String,
 }
 
 impl Server {
@@ -55,7 +56,16 @@ impl Server {
         Self::launch_new(config, &[])
     }
 
+    /// Starts a particular server binary with this configuration and nothing else.
+    pub fn with_binary(binary: &str, config: &[&str]) -> Self {
+        Self::launch_binary(binary.to_owned(), config, &[])
+    }
+
     fn launch_new(config: &[&str], env: &[(&str, &str)]) -> Self {
+        Self::launch_binary(server_binary(), config, env)
+    }
+
+    fn launch_binary(binary: String, config: &[&str], env: &[(&str, &str)]) -> Self {
         let owned = |text: &str| text.to_owned();
         let mut server = Self {
             child: None,
@@ -63,6 +73,7 @@ impl Server {
             dir: TempDir::new(),
             config: config.iter().map(|text| owned(text)).collect(),
             env: env.iter().map(|(k, v)| (owned(k), owned(v))).collect(),
+            binary,
         };
         server.start_again();
         server
@@ -89,7 +100,7 @@ impl Server {
         assert!(self.child.is_none(), "the server still runs");
         self.port = port;
         let log = fs::File::create(self.path("server.log")).unwrap();
-        let mut command = Command::new(server_binary());
+        let mut command = Command::new(&self.binary);
         command
             .arg("--port")
             .arg(port.to_string())
