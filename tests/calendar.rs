@@ -222,5 +222,5 @@ fn a_wrong_window_or_offset_gets_an_error_that_says_what_is_right(
     assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
 }
 
-const OFFSET: &str = "ERR offset must be a duration (ms, s, m, h, d), optionally negative, that is shorter than the \
-                      window: less than 28d for month, less than 365d for year";
+const OFFSET: &str = "ERR OFFSET must be given once, a duration (ms, s, m, h, d), also negative, that is shorter than \
+                      the window (month: than 28d, year: than 365d)";

@@ -433,3 +433,49 @@ fn several_calls_are_allowed_after_their_wait(#[case] call: &str) {
         assert!(wanted(&mut con, " PEEK")[0] >= 2, "after {wait} ms");
     }
 }
+
+/// Otherwise the last one would apply, and the caller would never know of the other.
+#[rstest]
+#[case("RL.SLIDE k 1 60 PRECISION 2 PRECISION 3", "PRECISION")]
+#[case("RL.FIXED k 1 day OFFSET 0 PEEK OFFSET 1h", "OFFSET")]
+#[case("RL.SLIDE k 1 60 TIMES 2 TIMES 3", "TIMES")]
+#[case("RL.CHECK k p TIMES 2 ATLEAST 1 ATLEAST 2", "ATLEAST")]
+#[case("RL.PEEK k \"FIXED 1 day OFFSET 1h OFFSET 2h\"", "OFFSET")]
+#[case("RL.MULTI k \"SLIDE 1 60 1 PRECISION 2 PRECISION 3\"", "PRECISION")]
+#[case(
+    "RL.FIRST k \"SLIDE 1 60\" l \"FIXED 1 day OFFSET 1h OFFSET 2h\"",
+    "OFFSET"
+)]
+#[case(
+    "RL.RESERVE id 60 k \"SLIDE 1 60 PRECISION 2 PRECISION 3\"",
+    "PRECISION"
+)]
+#[case("RL.RESERVE id 60 k \"TIMES 2 TIMES 3 SLIDE 1 60\"", "TIMES")]
+#[case("RL.POLICY SET q SLIDE 1 60 PRECISION 2 PRECISION 3", "PRECISION")]
+#[case("RL.POLICY SET q SLIDE 1 60 COST 2 COST 3", "COST of a limit")]
+#[case("RL.OVERRIDE SET k p FIXED 1 day OFFSET 1h OFFSET 2h", "OFFSET")]
+fn an_option_is_given_once(server: Server, #[case] line: &str, #[case] option: &str) {
+    let mut con = server.connect();
+    ask_ok(&mut con, "RL.POLICY SET p SLIDE 10 60");
+    let text = ask_error(&mut con, line);
+    let expected = format!("ERR {option} must be given once, ");
+    assert!(text.starts_with(&expected), "{line}: {text}");
+    assert_eq!(ask::<i64>(&mut con, "DBSIZE"), 0);
+}
+
+#[rstest]
+fn an_option_that_a_limit_does_not_have_gets_an_error_that_lists_those_it_has(server: Server) {
+    let mut con = server.connect();
+    for line in [
+        "RL.POLICY SET p SLIDE 10 1m OFFSET 1s",
+        "RL.POLICY SET p SLIDE 10 1m COST 2 BUCKET 5 1 1s PRECISION 2",
+        "RL.OVERRIDE SET k p EXACT 10 1m OFFSET 1s",
+    ] {
+        assert_eq!(
+            ask_error(&mut con, line),
+            "ERR this limit has no such option: SLIDE accepts PRECISION n, FIXED accepts OFFSET \
+             [-]duration, and every limit COST n",
+            "{line}"
+        );
+    }
+}

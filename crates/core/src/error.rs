@@ -17,7 +17,7 @@ pub enum Error {
     Rate,
     /// The limit is too large to keep a log.
     ExactLimit,
-    /// The precision is not an integer in range.
+    /// The precision is not an integer in range, or given twice.
     Precision,
     /// The holder's name is empty or too long.
     Holder,
@@ -35,7 +35,7 @@ pub enum Error {
     Window,
     /// The window of FIXED is neither a duration in range nor one of the calendar.
     FixedWindow,
-    /// The offset is not a duration, or not shorter than the window.
+    /// The offset is not a duration, not shorter than the window, or given twice.
     Offset,
     /// The period is not a duration in range.
     Period,
@@ -99,6 +99,8 @@ pub enum Error {
     LeaseInPolicy,
     /// An argument is neither a limit nor an option of a policy.
     PolicySyntax,
+    /// An option follows a limit of a policy whose algorithm does not have it.
+    OptionOfOtherLimit,
     /// A cost follows a limit of a policy without COST in front.
     CostInPolicy,
     /// The note is not text, or too long.
@@ -129,7 +131,7 @@ impl Error {
             Self::ExactLimit => {
                 "ERR limit of EXACT must be an integer between 0 and 1000000: use SLIDE for larger limits"
             }
-            Self::Precision => "ERR precision must be an integer between 2 and 60",
+            Self::Precision => "ERR PRECISION must be given once, an integer between 2 and 60",
             Self::Holder => "ERR holder must be 1 to 256 bytes long",
             Self::TooManyHolders => "ERR a key can have at most 10000 holders: use several keys",
             Self::Ttl => "ERR ttl must be a duration between 1ms and 3650d (ms, s, m, h, d)",
@@ -143,7 +145,7 @@ impl Error {
                 "ERR window must be a duration between 1ms and 3650d (ms, s, m, h, d), or day, week, month or year"
             }
             Self::Offset => {
-                "ERR offset must be a duration (ms, s, m, h, d), optionally negative, that is shorter than the window: less than 28d for month, less than 365d for year"
+                "ERR OFFSET must be given once, a duration (ms, s, m, h, d), also negative, that is shorter than the window (month: than 28d, year: than 365d)"
             }
             Self::Period => "ERR period must be a duration between 1ms and 3650d (ms, s, m, h, d)",
             Self::UnknownAlgorithm => {
@@ -202,7 +204,10 @@ impl Error {
                 "ERR a policy cannot contain a LEASE, because the caller names the holder: use RL.LEASE"
             }
             Self::PolicySyntax => {
-                "ERR expected a limit such as SLIDE 100 1m, then COST n, more limits, SHADOW or NOTE text"
+                "ERR expected a limit such as SLIDE 100 1m, then COST n, more limits, SHADOW or NOTE text, each once"
+            }
+            Self::OptionOfOtherLimit => {
+                "ERR this limit has no such option: SLIDE accepts PRECISION n, FIXED accepts OFFSET [-]duration, and every limit COST n"
             }
             Self::CostInPolicy => {
                 "ERR a policy's limit takes no cost: the call supplies it, or COST n fixes it"
@@ -210,7 +215,7 @@ impl Error {
             Self::Note => "ERR note must be UTF-8 text of at most 1024 bytes",
             Self::TooManyPolicies => "ERR a server keeps at most 10000 policies",
             Self::OverrideSyntax => {
-                "ERR expected limits, SCALE num den, BLOCK or ALLOW, then optionally EX duration and NOTE text"
+                "ERR expected limits, SCALE num den, BLOCK or ALLOW, then optionally EX duration and NOTE text, each once"
             }
             Self::Scale => "ERR num and den of SCALE must be integers between 1 and 1000000",
             Self::OverrideExpiry => {

@@ -41,20 +41,29 @@ impl<'a> Spec<'a> {
             return Err(not_a_cost(word));
         }
         if let Some(word) = word {
-            set_spec_option(&mut limit, word, words)?;
+            set_spec_options(&mut limit, word, words)?;
         }
         Ok(Self { limit, cost })
     }
 }
 
-/// What may follow the cost, from `word` on: an option of the limit's algorithm, and nothing else.
+/// What may follow the cost, from `word` on: options of the limit's algorithm, and nothing else.
 #[inline(never)]
-fn set_spec_option(limit: &mut Limit, word: &[u8], mut words: SpecWords) -> Result<(), Error> {
-    if !limit.algorithm().has_option(word) {
-        return Err(trailing(word));
+fn set_spec_options<'a>(
+    limit: &mut Limit,
+    mut word: &'a [u8],
+    mut words: SpecWords<'a>,
+) -> Result<(), Error> {
+    let mut options = LimitOptions::default();
+    loop {
+        if !options.accept(limit, word, &mut words)? {
+            return Err(trailing(word));
+        }
+        match words.next() {
+            Some(next) => word = next,
+            None => return Ok(()),
+        }
     }
-    limit.set_option(word, words.next())?;
-    words.next().map_or(Ok(()), |word| Err(trailing(word)))
 }
 
 #[cold]
@@ -219,24 +228,34 @@ pub fn check_args<'a>(
 pub(crate) fn is_option(word: &[u8]) -> bool {
     Algorithm::ALL
         .iter()
-        .any(|algorithm| algorithm.has_option(word))
+        .any(|algorithm| algorithm.option_index(word).is_some())
 }
 
-/// Sets an option of the limit's algorithm. A word that is no option at all is the error `otherwise`.
-#[inline(never)]
-pub(crate) fn set_option<'a>(
-    limit: &mut Limit,
-    word: &[u8],
-    words: &mut impl Iterator<Item = &'a [u8]>,
-    otherwise: Error,
-) -> Result<(), Error> {
-    if !is_option(word) {
-        return Err(otherwise);
+/// The options of one limit that have been read: each may be given once.
+#[derive(Default)]
+pub(crate) struct LimitOptions {
+    /// One bit per option of the algorithm.
+    given: u8,
+}
+
+impl LimitOptions {
+    /// Sets an option of the limit, with its value from `words`. Returns `false` if its algorithm has no such option.
+    #[inline(never)]
+    pub(crate) fn accept<'a>(
+        &mut self,
+        limit: &mut Limit,
+        word: &[u8],
+        words: &mut impl Iterator<Item = &'a [u8]>,
+    ) -> Result<bool, Error> {
+        let Some(index) = limit.algorithm().option_index(word) else {
+            return Ok(false);
+        };
+        let is_repeated = self.given & (1 << index) != 0;
+        self.given |= 1 << index;
+        // The error for a missing value also says that the option must be given once.
+        limit.set_option(word, words.next().filter(|_| !is_repeated))?;
+        Ok(true)
     }
-    if !limit.algorithm().has_option(word) {
-        return Err(Error::UnknownOption);
-    }
-    limit.set_option(word, words.next())
 }
 
 /// The arguments of a one-limit command after its key: `parameters… [cost] [options…]`.
@@ -247,6 +266,7 @@ pub fn one_limit_args<'a>(
 ) -> Result<(Spec<'a>, CallOptions), Error> {
     let mut limit = Limit::parse(algorithm, args)?;
     let mut options = CallOptions::default();
+    let mut limit_options = LimitOptions::default();
     let mut cost = 1;
     let mut unknown = Error::Cost;
     let mut arg = args.next();
@@ -256,8 +276,11 @@ pub fn one_limit_args<'a>(
         arg = args.next();
     }
     while let Some(option) = arg {
-        if !options.accept(option, args)? {
-            set_option(&mut limit, option, args, unknown)?;
+        if !options.accept(option, args)? && !limit_options.accept(&mut limit, option, args)? {
+            return Err(match is_option(option) {
+                true => Error::UnknownOption,
+                false => unknown,
+            });
         }
         unknown = Error::UnknownOption;
         arg = args.next();

@@ -203,7 +203,7 @@ fn the_text_form_is_what_was_written() {
         ("FIXED 5 1m OFFSET -", Error::Offset),
         ("FIXED 5 1m OFFSET 5x", Error::Offset),
         ("FIXED 5 3650d OFFSET 9007199254740991d", Error::Offset),
-        ("FIXED 5 1m OFFSET 5 OFFSET 6", Error::TrailingWords),
+        ("FIXED 5 1m OFFSET 5 OFFSET 6", Error::Offset),
         ("SLIDE 5 1m OFFSET 5", Error::TrailingWords),
         ("SLIDE 5 month", Error::Window),
         ("EXACT 5 day", Error::Window),

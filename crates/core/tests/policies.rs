@@ -141,7 +141,11 @@ fn a_policy_is_read_or_refused() {
         ("SLIDE 5 1m COST x", Error::FixedCost),
         ("SLIDE 5 1m COST 0", Error::FixedCost),
         ("SLIDE 5 1m COST 1 COST 1", Error::FixedCost),
-        ("BUCKET 5 1 1m PRECISION 2", Error::UnknownOption),
+        ("SLIDE 5 1m COST 1 PRECISION 2 COST 1", Error::FixedCost),
+        ("SLIDE 5 1m PRECISION 2 PRECISION 2", Error::Precision),
+        ("FIXED 5 day OFFSET 0 COST 1 OFFSET 1h", Error::Offset),
+        ("BUCKET 5 1 1m PRECISION 2", Error::OptionOfOtherLimit),
+        ("SLIDE 5 1m OFFSET 1s", Error::OptionOfOtherLimit),
         ("SLIDE 5 1m NOTE", Error::Note),
         ("SLIDE 5 1m REMARK x", Error::PolicySyntax),
         ("SLIDE 5 1m NOTE x NOTE y", Error::PolicySyntax),
@@ -152,6 +156,9 @@ fn a_policy_is_read_or_refused() {
     ] {
         assert_eq!(parse(line), Err(error), "{line}");
     }
+    let empty_note = [&b"SLIDE"[..], b"5", b"1m", b"NOTE", b"", b"NOTE", b"x"];
+    let repeated = Policy::parse(&mut empty_note.into_iter());
+    assert_eq!(repeated, Err(Error::PolicySyntax));
     let noted = |len: usize| parse(&format!("SLIDE 1 1 NOTE {}", "x".repeat(len)));
     assert_eq!(noted(1024).map(|policy| policy.note.len()), Ok(1024));
     assert_eq!(noted(1025), Err(Error::Note));
@@ -327,6 +334,8 @@ fn an_override_is_read_or_refused() {
         ("pro BLOCK EX 1y", Error::OverrideExpiry),
         ("pro BLOCK EX 1 EX 1", Error::OverrideSyntax),
         ("pro BLOCK NOTE x NOTE y", Error::OverrideSyntax),
+        ("pro FIXED 5 day OFFSET 1h OFFSET 1h", Error::Offset),
+        ("pro FIXED 5 day PRECISION 2", Error::OptionOfOtherLimit),
         ("pro BLOCK REMARK x", Error::OverrideSyntax),
         ("pro BLOCK EX 1 NOTE x UNTIL 1", Error::OverrideSyntax),
         ("pro SCALE 1", Error::Scale),

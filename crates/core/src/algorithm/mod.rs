@@ -515,14 +515,14 @@ impl Algorithm {
         Self::ALL.iter().find(named).copied()
     }
 
-    /// Whether `token` is an option of this algorithm.
-    pub(crate) fn has_option(self, token: &[u8]) -> bool {
+    /// Which option of this algorithm `token` is, if any.
+    pub(crate) fn option_index(self, token: &[u8]) -> Option<usize> {
         let named = |option: &descriptor::Parameter| {
             option
                 .token
                 .is_some_and(|name| name.to_bytes().eq_ignore_ascii_case(token))
         };
-        self.descriptor().options.iter().any(named)
+        self.descriptor().options.iter().position(named)
     }
 }
 

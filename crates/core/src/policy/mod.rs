@@ -45,15 +45,17 @@ impl Policy {
     /// Reads the arguments after the name: `limit [limit …] [SHADOW] [NOTE text]`.
     pub fn parse<'a>(args: &mut (impl Iterator<Item = &'a [u8]> + Clone)) -> Result<Self, Error> {
         let mut policy = Self::new(Rules::parse(args)?);
+        let mut note = None;
         while let Some(arg) = args.next() {
             if arg.eq_ignore_ascii_case(b"SHADOW") && !policy.shadow {
                 policy.shadow = true;
-            } else if arg.eq_ignore_ascii_case(b"NOTE") && policy.note.is_empty() {
-                policy.note = check_note(args.next().ok_or(Error::Note)?)?.into();
+            } else if arg.eq_ignore_ascii_case(b"NOTE") && note.is_none() {
+                note = Some(check_note(args.next().ok_or(Error::Note)?)?);
             } else {
                 return Err(Error::PolicySyntax);
             }
         }
+        policy.note = note.unwrap_or_default().into();
         Ok(policy)
     }
 

@@ -111,16 +111,18 @@ impl Override {
             expires_at_ms: 0,
             note: "".into(),
         };
+        let mut note = None;
         while let Some(word) = args.next() {
             if word.eq_ignore_ascii_case(b"EX") && entry.expires_at_ms == 0 {
                 let duration_us = syntax::parse_duration_us(args.next(), Error::OverrideExpiry)?;
                 entry.expires_at_ms = (now_us.min(MAX_TIME_US) + duration_us) / 1000;
-            } else if word.eq_ignore_ascii_case(b"NOTE") && entry.note.is_empty() {
-                entry.note = check_note(args.next().ok_or(Error::Note)?)?.into();
+            } else if word.eq_ignore_ascii_case(b"NOTE") && note.is_none() {
+                note = Some(check_note(args.next().ok_or(Error::Note)?)?);
             } else {
                 return Err(Error::OverrideSyntax);
             }
         }
+        entry.note = note.unwrap_or_default().into();
         Ok(entry)
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::algorithm::{MAX_RULES, Rule, check_allowed_in_policy};
-use crate::syntax::{is_option, parse_count, parse_integer, set_option};
+use crate::syntax::{LimitOptions, is_option, parse_count, parse_integer};
 use crate::{Algorithm, Error, Limit, PolicyLimits, Relocate};
 
 /// The limits of a policy or an override: one to sixteen rules.
@@ -80,11 +80,14 @@ fn parse_rule<'a>(
 ) -> Result<Rule, Error> {
     check_allowed_in_policy(algorithm)?;
     let (mut limit, _) = Limit::parse(algorithm, args)?.into_owned();
+    let mut options = LimitOptions::default();
     let mut cost = None;
     while let Some(arg) = peek(args) {
         if is_option(arg) {
             args.next();
-            set_option(&mut limit, arg, args, Error::UnknownOption)?;
+            if !options.accept(&mut limit, arg, args)? {
+                return Err(Error::OptionOfOtherLimit);
+            }
         } else if arg.eq_ignore_ascii_case(b"COST") {
             args.next();
             cost = match (cost, parse_count(args.next(), Error::FixedCost)?) {
