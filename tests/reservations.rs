@@ -201,6 +201,38 @@ fn several_calls_are_reserved_in_one_step(server: Server) {
     assert_eq!(ask::<Reply>(&mut con, "RL.SLIDE f 50 1h 30").2, 0);
 }
 
+/// The reply to RL.SETTLE is what stays charged, the most of any limit, where nothing had been charged before.
+#[rstest]
+#[case::fixed("SLIDE 60 1h COST 3 EXACT 60 1h COST 2", "2 k 40", 6)]
+#[case::no_call("SLIDE 60 1h COST 3 EXACT 60 1h COST 2", "0 k 40", 0)]
+#[case::one_limit("SLIDE 60 1h COST 3", "1 k 40", 3)]
+#[case::less_than_fixed("SLIDE 60 1h COST 3 SLIDE 100 1h", "2 k 1", 6)]
+#[case::more_than_fixed("SLIDE 60 1h COST 3 SLIDE 100 1h", "2 k 40", 40)]
+#[case::unfixed("SLIDE 100 1h", "2 k 40", 40)]
+#[case::nothing_used("SLIDE 60 1h COST 3 SLIDE 100 1h", "2 k 0", 0)]
+fn a_reservation_of_nothing_settles_for_what_is_charged(
+    server: Server,
+    #[case] limits: &str,
+    #[case] settled: &str,
+    #[case] charged: i64,
+) {
+    let mut con = server.connect();
+    ask_ok(&mut con, &format!("RL.POLICY SET p {limits}"));
+    let none: Reserved = ask(&mut con, r#"RL.RESERVE id 5m k "TIMES 2 POLICY p 0""#);
+    assert_eq!((none.0, ask::<i64>(&mut con, "EXISTS k")), (2, 0));
+    for _ in 0..2 {
+        let reply: Vec<i64> = ask(&mut con, &format!("RL.SETTLE id {settled}"));
+        assert_eq!(reply, [charged]);
+    }
+    match charged {
+        0 => assert_eq!(ask::<i64>(&mut con, "EXISTS k"), 0),
+        _ => {
+            let used = inspected_usage(&mut con, "k");
+            assert_eq!(used.into_iter().max(), Some(charged));
+        }
+    }
+}
+
 /// `used` of each limit of a policy.
 fn inspected_usage(con: &mut Connection, key: &str) -> Vec<i64> {
     let text = format!("{:?}", ask::<Value>(con, &format!("RL.INSPECT {key}")));

@@ -148,9 +148,13 @@ impl<'a> Pending<'a> {
     ) -> Result<(u64, bool), CommandError> {
         let mut unreplicated = false;
         if let Some(extra) = &self.extra {
-            match extra.commit(ctx, &mut self.key, now_us)? {
-                Change::Nothing => self.actual.units = reserved.reserved.unwrap_or(0),
-                change => unreplicated |= change == Change::Unreplicated,
+            let (charged, change) = extra.commit(ctx, &mut self.key, now_us)?;
+            unreplicated |= change == Change::Unreplicated;
+            match reserved.reserved {
+                // No limit was charged before, and those that fix their cost do not charge `actual`.
+                Some(0) => self.actual.units = charged,
+                Some(reserved) if change == Change::Nothing => self.actual.units = reserved,
+                _ => {}
             }
         }
         // A key of another type counts nothing of the reservation.
@@ -204,17 +208,26 @@ impl<'a> Extra<'a> {
         }))
     }
 
-    fn commit(&self, ctx: &Context, key: &mut Key, now_us: u64) -> Result<Change, CommandError> {
+    /// Returns the units that were charged: the most of any limit.
+    fn commit(
+        &self,
+        ctx: &Context,
+        key: &mut Key,
+        now_us: u64,
+    ) -> Result<(u64, Change), CommandError> {
         let (limit, cost) = self.request.limit_for_settling(self.charge.times)?;
         let evaluation = self
             .source
             .evaluate(key, &limit, now_us, cost, Mode::Force)?;
-        match evaluation.update {
-            Some(update) => self
-                .source
-                .commit(ctx, key, &self.request, update, evaluation.expiry),
+        let change = match evaluation.update {
+            Some(update) => {
+                let expiry = evaluation.expiry;
+                self.source
+                    .commit(ctx, key, &self.request, update, expiry)?
+            }
             // All limits of the policy fix their cost.
-            None => Ok(Change::Nothing),
-        }
+            None => Change::Nothing,
+        };
+        Ok((limit.highest_charge(cost), change))
     }
 }

@@ -19,8 +19,6 @@ pub use settle::{ActualUsage, ExtraCharge, KeyChange, Settlement};
 pub const CLOSED_FOR_MS: u64 = 60_000;
 
 /// What an id stands for.
-// One is made per call, on the stack.
-#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,

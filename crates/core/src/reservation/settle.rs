@@ -3,7 +3,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::{Charge, Origin, ReservedKey};
-use crate::{Error, Refund, State, Update};
+use crate::{Error, Limit, Refund, State, Update};
 
 /// What took place, out of what was reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl<'a> ReservedKey<'a> {
     }
 
     /// Settles the key, given the state that it has after its [`ExtraCharge`]. If that could not be charged,
-    /// `actual.units` must not be more than was reserved.
+    /// `actual.units` must not be more than was reserved; if nothing was reserved, it must be what was charged now.
     pub fn settle(
         &self,
         state: Option<&State>,
@@ -120,6 +120,20 @@ impl<'a> ReservedKey<'a> {
             refunded,
             change: KeyChange::of(refunded > 0, update),
         })
+    }
+}
+
+impl Limit<'_> {
+    /// The units that a call of `cost` charges: the most of any rule, if it is a policy.
+    #[must_use]
+    pub fn highest_charge(&self, cost: u64) -> u64 {
+        match self {
+            Self::Policy(policy) => {
+                let costs = policy.rules().iter().map(|rule| policy.cost_of(rule, cost));
+                costs.max().unwrap_or(0)
+            }
+            _ => cost,
+        }
     }
 }
 
