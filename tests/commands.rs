@@ -1,7 +1,7 @@
 //! The commands answer as documented, and bad input gets a clear error that changes nothing.
 
 use redis::Value;
-use rl_testkit::{MultiReply, Reply, Server, ask, ask_error};
+use rl_testkit::{FrozenServer, MultiReply, NOON_US, Reply, Server, ask, ask_error};
 use rstest::{fixture, rstest};
 
 #[fixture]
@@ -15,29 +15,24 @@ fn slide_counts_down_and_then_denies_with_a_wait(server: Server) {
         let (allowed, limit, remaining, retry, reset): Reply =
             server.run("RL.SLIDE", &["k", "3", "60"]);
         assert_eq!((allowed, limit, remaining, retry), (1, 3, left, 0));
-        assert!((119_000..=120_000).contains(&reset), "{reset}");
+        assert!((90_000..=120_000).contains(&reset), "{reset}");
     }
     let (allowed, limit, remaining, retry, reset): Reply =
         server.run("RL.SLIDE", &["k", "3", "60"]);
     assert_eq!((allowed, limit, remaining), (0, 3, 0));
     // The window must turn, then a third of it must fade.
-    assert!((79_000..=80_000).contains(&retry), "{retry}");
-    assert!((119_000..=120_000).contains(&reset), "{reset}");
+    assert!((60_001..=80_000).contains(&retry), "{retry}");
+    assert!((90_000..=120_000).contains(&reset), "{reset}");
 }
 
 #[rstest]
 fn bucket_allows_a_burst_then_a_steady_flow(server: Server) {
-    // Both in one go: a token flows in every 60 ms.
-    let (reply, (allowed, _, _, retry, _)): (Reply, Reply) = redis::pipe()
-        .cmd("RL.BUCKET")
-        .arg(&["k", "200", "1000", "1m", "200"])
-        .cmd("RL.BUCKET")
-        .arg(&["k", "200", "1000", "1m"])
-        .query(&mut server.connect())
-        .unwrap();
-    assert_eq!(reply, (1, 200, 0, 0, 12_000));
+    // A token flows in every 86.4 s.
+    let reply: Reply = server.run("RL.BUCKET", &["k", "200", "1000", "1d", "200"]);
+    assert_eq!(reply, (1, 200, 0, 0, 17_280_000));
+    let (allowed, _, _, retry, _): Reply = server.run("RL.BUCKET", &["k", "200", "1000", "1d"]);
     assert_eq!(allowed, 0);
-    assert!((1..=60).contains(&retry), "{retry}");
+    assert!((1..=86_400).contains(&retry), "{retry}");
 }
 
 #[rstest]
@@ -109,13 +104,13 @@ fn peek_replies_like_the_call_and_charges_nothing(server: Server) {
 
 #[rstest]
 fn force_charges_past_the_limit_and_later_calls_wait(server: Server) {
-    let _: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "1000"]);
-    let forced: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m", "430", "FORCE"]);
+    let _: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1h", "1000"]);
+    let forced: Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1h", "430", "FORCE"]);
     assert_eq!((forced.0, forced.2, forced.3), (1, 0, 0));
-    let (allowed, _, _, retry, _): Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1m"]);
+    let (allowed, _, _, retry, _): Reply = server.run("RL.BUCKET", &["k", "1000", "1000", "1h"]);
     assert_eq!(allowed, 0);
-    // 430 of debt and the one asked for, at 60 ms each.
-    assert!((25_000..=431 * 60).contains(&retry), "{retry}");
+    // 430 of debt and the one asked for, at 3.6 s each.
+    assert!((415 * 3600..=431 * 3600).contains(&retry), "{retry}");
 
     let forced: Reply = server.run("RL.SLIDE", &["s", "5", "60", "8", "FORCE"]);
     assert_eq!((forced.0, forced.1, forced.2, forced.3), (1, 5, 0, 0));
@@ -131,7 +126,7 @@ fn multi_charges_all_or_nothing(server: Server) {
         "{u42}:user",
         "SLIDE 1000 1h 1",
         "{u42}:search",
-        "BUCKET 5 5 1m 5",
+        "BUCKET 5 5 1h 5",
     ];
     let (allowed, retry, each): MultiReply = server.run("RL.MULTI", &call);
     assert_eq!((allowed, retry), (1, 0));
@@ -160,7 +155,7 @@ fn multi_charges_all_or_nothing(server: Server) {
             "{u42}:ip",
             "SLIDE 100 60 101",
             "{u42}:search",
-            "BUCKET 5 5 1m 1",
+            "BUCKET 5 5 1h 1",
         ],
     );
     assert_eq!(
@@ -186,7 +181,7 @@ fn multi_peeks_and_forces(server: Server) {
     assert_eq!((forced.0, forced.1), (1, 0));
     let after: Reply = server.run("RL.PEEK", &["b", "BUCKET 1 1 60 1"]);
     assert!(
-        (118_000..=120_000).contains(&after.3),
+        (60_001..=120_000).contains(&after.3),
         "debt of two: {}",
         after.3
     );
@@ -230,24 +225,31 @@ fn limits_change_with_the_next_call_and_usage_is_kept(server: Server) {
     let _: Reply = server.run("RL.BUCKET", &["b", "10", "10", "1h", "10"]);
     let raised: Reply = server.run("RL.BUCKET", &["b", "15", "10", "1h", "0"]);
     assert_eq!(raised.2, 5, "the extra room, at once");
-    let faster: Reply = server.run("RL.BUCKET", &["b", "10", "10", "1m"]);
+    let faster: Reply = server.run("RL.BUCKET", &["b", "10", "10", "10m"]);
     assert_eq!((faster.0, faster.2), (0, 0), "no free refill");
     assert!(
-        (5_000..=6_000).contains(&faster.3),
+        (30_000..=60_000).contains(&faster.3),
         "drains at the new rate: {}",
         faster.3
     );
 }
 
 #[rstest]
-fn a_lowered_rate_holds_though_the_key_was_to_expire_sooner(server: Server) {
-    let _: Reply = server.run("RL.BUCKET", &["k", "10", "10", "500ms", "10"]);
-    let denied: Reply = server.run("RL.BUCKET", &["k", "10", "10", "1h"]);
-    assert_eq!(denied.0, 0);
-    assert!((350_000..=360_000).contains(&denied.3), "{}", denied.3);
-    std::thread::sleep(std::time::Duration::from_millis(1600));
-    let later: Reply = server.run("RL.BUCKET", &["k", "10", "10", "1h"]);
-    assert_eq!((later.0, later.2), (0, 0), "no free refill");
+fn a_lowered_rate_holds_though_the_key_was_to_expire_sooner() {
+    let frozen = FrozenServer::start();
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let mut con = frozen.server.connect();
+    let _: Reply = ask(&mut con, "RL.BUCKET k 10 10 500ms 10");
+    let slower = "RL.BUCKET k 10 10 1h";
+    assert_eq!(ask::<Reply>(&mut con, slower).3, 360_000);
+    // Later than a key of the faster bucket can expire.
+    frozen.set(NOON_US + 60_000_000);
+    assert_eq!(
+        ask::<Reply>(&mut con, slower),
+        (0, 10, 0, 300_000, 3_540_000)
+    );
 }
 
 #[rstest]
@@ -398,7 +400,7 @@ const STANDARD: &str = "WRONGTYPE Operation against a key holding the wrong kind
 const SPECS: [&str; 6] = [
     "SLIDE 5 60 1",
     "BUCKET 5 5 60 1",
-    "FIXED 5 60 1",
+    "FIXED 5 3650d 1",
     "EXACT 5 60 1",
     "LEAK 5 5 60 1",
     "LEASE 5 60 holder 1",
@@ -695,7 +697,7 @@ fn precision_follows_the_cost_in_any_order_and_may_change(server: Server) {
     // A key may be called PRECISION.
     let all: MultiReply = ask(
         &mut con,
-        r#"RL.MULTI a "SLIDE 5 1h 1" PRECISION "EXACT 5 1h 1" b "SLIDE 5 1h 1 PRECISION 9" c "FIXED 5 1h 1""#,
+        r#"RL.MULTI a "SLIDE 5 1h 1" PRECISION "EXACT 5 1h 1" b "SLIDE 5 1h 1 PRECISION 9" c "FIXED 5 3650d 1""#,
     );
     assert_eq!((all.0, all.2.len()), (1, 4));
     let there: i64 = ask(&mut con, "EXISTS a PRECISION b c");

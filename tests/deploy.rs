@@ -240,11 +240,11 @@ fn a_server_starts_without_the_module_after_the_steps_of_the_page(page: String) 
     let mut server = Server::with(&[]);
     let mut con = server.connect();
     ask::<()>(&mut con, "SET plain kept");
-    ask::<()>(&mut con, "RL.POLICY SET free SLIDE 5 1h FIXED 9 1d");
+    ask::<()>(&mut con, "RL.POLICY SET free SLIDE 5 1h FIXED 9 3650d");
     for line in [
         "RL.SLIDE a 5 1h",
         "RL.BUCKET b 5 5 1h",
-        "RL.FIXED c 5 1d",
+        "RL.FIXED c 5 3650d",
         "RL.EXACT d 5 1h",
         "RL.LEAK e 5 5 1h",
         "RL.LEASE f 5 1h me",

@@ -46,7 +46,7 @@ fn times_charges_all_of_the_calls_or_none(server: Server, #[case] call: &str) {
     let (denied, single) = (with(" TIMES 64 ATLEAST 1"), with(" PEEK"));
     assert_eq!(denied[..3], [0, 10, 0]);
     assert!(
-        denied[3].abs_diff(single[3]) <= 1000,
+        denied[3].abs_diff(single[3]) <= 20_000,
         "{denied:?} {single:?}"
     );
     let forced = with(" FORCE TIMES 3");
@@ -68,11 +68,11 @@ fn the_first_of_several_queued_calls_waits_the_least(server: Server) {
     assert_eq!(queued, (4, 10, 6, 0, 4_000_000));
     let (allowed, _, remaining, delay, _): Reply = ask(&mut con, "RL.LEAK k 10 1 1000s 1 TIMES 2");
     assert_eq!((allowed, remaining), (2, 4));
-    assert!((3_990_000..=4_000_000).contains(&delay), "{delay}");
+    assert!((3_900_000..=4_000_000).contains(&delay), "{delay}");
     let brief: i64 = ask(&mut con, "RL.LEAK k 10 1 1000s BRIEF");
-    assert!((5_990_000..=6_000_000).contains(&brief), "{brief}");
+    assert!((5_900_000..=6_000_000).contains(&brief), "{brief}");
     let brief: i64 = ask(&mut con, "RL.LEAK k 10 1 1000s 4 BRIEF");
-    assert!((-1_000_000..=-990_000).contains(&brief), "{brief}");
+    assert!((-1_000_000..=-900_000).contains(&brief), "{brief}");
 }
 
 #[rstest]

@@ -378,7 +378,7 @@ fn no_call_sees_half_of_a_change(server: Server) {
     let stop = AtomicBool::new(false);
     ask_ok(
         &mut server.connect(),
-        "RL.POLICY SET p FIXED 1000000 1h FIXED 1000001 1d",
+        "RL.POLICY SET p FIXED 1000000 3650d FIXED 1000001 3649d",
     );
     thread::scope(|scope| {
         let seen: Vec<_> = (0..3)
@@ -414,11 +414,14 @@ fn no_call_sees_half_of_a_change(server: Server) {
             if n % 2 == 0 {
                 ask_ok(
                     &mut con,
-                    &format!("RL.POLICY SET p FIXED {least} 1h FIXED {} 1d", least + 1),
+                    &format!(
+                        "RL.POLICY SET p FIXED {least} 3650d FIXED {} 3649d",
+                        least + 1
+                    ),
                 );
             } else {
                 let json = format!(
-                    r#"{{"policies":{{"p":{{"limits":["FIXED {least} 1h","FIXED {} 1d"]}}}}}}"#,
+                    r#"{{"policies":{{"p":{{"limits":["FIXED {least} 3650d","FIXED {} 3649d"]}}}}}}"#,
                     least + 1
                 );
                 assert_eq!(load(&mut con, &json), Ok(1));

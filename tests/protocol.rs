@@ -92,10 +92,10 @@ fn what_a_key_holds_is_a_map_or_pairs(server: Server) {
         for (key, call) in [
             ("s", "RL.SLIDE s 10 60 3"),
             ("p", "RL.SLIDE p 10 60 3 PRECISION 3"),
-            ("b", "RL.BUCKET b 10 10 60 3"),
+            ("b", "RL.BUCKET b 10 1 60 3"),
             ("f", "RL.FIXED f 10 3650d 3"),
             ("x", "RL.EXACT x 10 60 3"),
-            ("l", "RL.LEAK l 10 10 60 3"),
+            ("l", "RL.LEAK l 10 1 60 3"),
             ("h", "RL.LEASE h 10 60 me 3"),
         ] {
             ask::<Value>(&mut con, call);

@@ -32,11 +32,11 @@ fn an_id_goes_from_reserved_to_settled(server: Server) {
     // Unknown: it decides, and is recorded.
     let first: Reserved = ask(&mut con, reserve);
     assert_eq!((first.0, first.1), (1, 0));
-    assert!((3_599_000..=3_600_000).contains(&first.2), "{}", first.2);
+    assert_eq!(first.2, 3_600_000);
     assert_eq!((first.3[0].2, first.3[1].2), (90, 80));
     assert_eq!(ask::<String>(&mut con, "TYPE id"), "rl-resrv-");
     let ttl: i64 = ask(&mut con, "PTTL id");
-    assert!((290_000..=300_001).contains(&ttl), "{ttl}");
+    assert!((200_000..=300_001).contains(&ttl), "{ttl}");
 
     // Reserved: it charges nothing, and shows current numbers.
     let _: Reply = ask(&mut con, "RL.SLIDE a 100 1h 5");

@@ -134,7 +134,7 @@ fn use_it(con: &mut Connection, key: &str) {
         r#"RL.MULTI {} "SLIDE 5 60 1""#,
         r#"RL.MULTI {} "SLIDE 5 60 1 PRECISION 5""#,
         r#"RL.MULTI {} "BUCKET 5 1 60 1""#,
-        r#"RL.MULTI {} "FIXED 5 60 1""#,
+        r#"RL.MULTI {} "FIXED 5 3650d 1""#,
         r#"RL.MULTI {} "EXACT 5 60 1""#,
         r#"RL.MULTI {} "FORCE EXACT 5 60 1""#,
         r#"RL.MULTI {} "LEAK 5 1 60 1""#,

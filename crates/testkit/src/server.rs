@@ -44,7 +44,11 @@ impl Server {
 
     /// Starts a server and loads the module with arguments.
     pub fn with_module_args(module_args: &[&str]) -> Self {
-        let server = Self::without_module(&base_config());
+        Self::with_module_args_and_env(module_args, &[])
+    }
+
+    pub(crate) fn with_module_args_and_env(module_args: &[&str], env: &[(&str, &str)]) -> Self {
+        let server = Self::launch_new(&base_config(), env);
         let mut args = vec!["LOAD", module().to_str().unwrap()];
         args.extend(module_args);
         let _: () = server.run("MODULE", &args);
