@@ -17,29 +17,27 @@ pub(super) type BoxedValue = Boxed<State>;
 
 /// What a box may contain.
 pub(super) trait Content: Clone {
-    const MAY_BE_LARGE: bool;
-    const REPORTS_UNLINK: bool;
+    const MAY_BE_LARGE: bool = false;
+    const REPORTS_UNLINK: bool = false;
+    const CAN_BE_COPIED: bool = true;
 
     /// Called when a value is made, on the server's thread.
-    fn on_created();
+    fn on_created() {}
     /// Called when a value is freed, on any thread.
-    fn on_freed();
+    fn on_freed() {}
 
     fn decode(blob: &[u8], algorithm: Option<Algorithm>) -> Result<Self, Error>;
     fn blob(&self) -> Blob;
     fn heap_bytes(&self) -> usize;
-    fn allocations(&self) -> usize;
+    fn allocations(&self) -> usize {
+        1
+    }
     /// Offers all allocations but the first `from` to be moved; returns where to continue if it was interrupted.
     fn relocate(&mut self, mover: &mut Mover, from: usize) -> Option<usize>;
 }
 
 impl Content for State {
     const MAY_BE_LARGE: bool = true;
-    const REPORTS_UNLINK: bool = false;
-
-    fn on_created() {}
-
-    fn on_freed() {}
 
     fn decode(blob: &[u8], algorithm: Option<Algorithm>) -> Result<Self, Error> {
         let state = Self::decode_blob(blob)?;
@@ -95,6 +93,7 @@ impl<C: Content> Boxed<C> {
 impl<C: Content> Value for Boxed<C> {
     const MAY_BE_LARGE: bool = C::MAY_BE_LARGE;
     const REPORTS_UNLINK: bool = C::REPORTS_UNLINK;
+    const CAN_BE_COPIED: bool = C::CAN_BE_COPIED;
 
     unsafe fn from_raw(raw: *mut c_void) -> Self {
         Self {

@@ -136,6 +136,8 @@ pub(super) trait Value: Sized {
     const MAY_BE_LARGE: bool;
     /// Whether [`Handlers::on_overrides_unlinked`] is called.
     const REPORTS_UNLINK: bool;
+    /// Whether the server may make a second value for COPY; otherwise that command is refused.
+    const CAN_BE_COPIED: bool;
 
     /// # Safety
     /// `raw` must come from [`Value::as_raw`] and not have been freed, and nothing else may use it as long as this does.
@@ -178,7 +180,7 @@ fn methods<V: Value, H: Handlers, const INDEX: usize>() -> RedisModuleTypeMethod
         free: Some(free::<V>),
         free_effort: V::MAY_BE_LARGE.then_some(free_effort::<V> as _),
         unlink: V::REPORTS_UNLINK.then_some(unlink::<H> as _),
-        copy: Some(copy::<V>),
+        copy: V::CAN_BE_COPIED.then_some(copy::<V> as _),
         defrag: Some(defrag::<V>),
         ..no_methods()
     }

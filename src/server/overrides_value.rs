@@ -17,7 +17,6 @@ pub(crate) fn keys_with_overrides() -> usize {
 }
 
 impl Content for Overrides {
-    const MAY_BE_LARGE: bool = false;
     const REPORTS_UNLINK: bool = true;
 
     fn on_created() {
@@ -38,10 +37,6 @@ impl Content for Overrides {
 
     fn heap_bytes(&self) -> usize {
         self.heap_bytes()
-    }
-
-    fn allocations(&self) -> usize {
-        1
     }
 
     fn relocate(&mut self, mover: &mut Mover, _from: usize) -> Option<usize> {

@@ -65,6 +65,7 @@ fn layout(integers: usize) -> Layout {
 impl Value for PackedValue {
     const MAY_BE_LARGE: bool = false;
     const REPORTS_UNLINK: bool = false;
+    const CAN_BE_COPIED: bool = true;
 
     unsafe fn from_raw(raw: *mut c_void) -> Self {
         Self {

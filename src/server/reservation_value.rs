@@ -7,12 +7,8 @@ use super::boxed_value::Content;
 use super::defrag::Mover;
 
 impl Content for StoredReservation {
-    const MAY_BE_LARGE: bool = false;
-    const REPORTS_UNLINK: bool = false;
-
-    fn on_created() {}
-
-    fn on_freed() {}
+    /// Both ids would refund the same charge.
+    const CAN_BE_COPIED: bool = false;
 
     fn decode(blob: &[u8], _algorithm: Option<Algorithm>) -> Result<Self, Error> {
         Self::decode_blob(blob)
@@ -24,10 +20,6 @@ impl Content for StoredReservation {
 
     fn heap_bytes(&self) -> usize {
         self.heap_bytes()
-    }
-
-    fn allocations(&self) -> usize {
-        1
     }
 
     fn relocate(&mut self, mover: &mut Mover, _from: usize) -> Option<usize> {
