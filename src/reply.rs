@@ -51,17 +51,22 @@ pub(crate) fn verdict(
     }
 }
 
-/// BRIEF for several limits: the lowest `remaining`, negative if the call is denied.
+/// BRIEF for several limits: the lowest `remaining`, negative if the call is denied. If there is but one and it reports a
+/// delay: that.
 pub(crate) fn brief_verdict(
     ctx: &Context,
     verdict: &Verdict,
     decisions: &mut dyn ExactSizeIterator<Item = DecidedCalls>,
+    reports_delay: bool,
 ) {
     ctx.reply_integer(match verdict.allowed {
         0 => brief_denial(verdict.retry_after_ms),
         _ => {
-            let remaining = decisions.map(|each| each.decision.remaining);
-            remaining.min().unwrap_or(0) as i64
+            let brief = decisions.map(|each| match reports_delay {
+                true => each.decision.retry_after_ms,
+                false => each.decision.remaining as i64,
+            });
+            brief.min().unwrap_or(0)
         }
     });
 }

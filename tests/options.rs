@@ -320,7 +320,7 @@ fn brief_of(call: &str, long: &Value) -> i64 {
     let five: Vec<i64> = redis::from_redis_value(long.clone()).unwrap();
     match five[0] {
         0 => denied(five[3]),
-        _ if call.starts_with("RL.LEAK") => five[3],
+        _ if call.starts_with("RL.LEAK") || call.contains(" queue ") => five[3],
         // RL.FIRST: the third of its limits queues.
         _ if call.starts_with("RL.FIRST") && five[5] == 2 => five[3],
         _ => five[2],
@@ -339,6 +339,7 @@ fn a_brief_reply_follows_from_the_long_one() {
         "RL.POLICY SET p SLIDE 20 10s BUCKET 30 7 3s COST 2 LEAK 40 5 1s",
     );
     ask_ok(&mut con, "RL.POLICY SET soft FIXED 3 10s SHADOW");
+    ask_ok(&mut con, "RL.POLICY SET queue LEAK 10 3 1s");
     ask_ok(&mut con, "RL.OVERRIDE SET c1 p ALLOW");
     ask_ok(&mut con, "RL.OVERRIDE SET c2 p BLOCK EX 20s");
     let mut random = Random(7);
@@ -384,7 +385,7 @@ fn random_call(random: &mut Random) -> (String, &'static str) {
         6 => format!("RL.LEASE h{n} 10 700ms h{} {cost} {{}}", random.below(9)),
         7 => single(format!(
             "RL.CHECK c{n} {}",
-            ["p", "soft"][random.below(2) as usize]
+            ["p", "soft", "queue"][random.below(3) as usize]
         )),
         8 => format!(
             "RL.MULTI s{n} \"{{}}SLIDE 10 1s {cost}\" b{n} \"BUCKET 10 3 1s\" q{n} \"POLICY soft\" l{n} \"LEAK 10 3 1s\""
@@ -394,6 +395,51 @@ fn random_call(random: &mut Random) -> (String, &'static str) {
         ),
     };
     (call, ["", "", "", "FORCE "][random.below(4) as usize])
+}
+
+/// A call that checks one LEAK replies its delay, whatever command makes it and whether a policy names it.
+#[rstest]
+#[case("RL.LEAK k 10 1 1000s 1 BRIEF")]
+#[case("RL.CHECK k queue 1 BRIEF")]
+#[case("RL.CHECK k fixed 9 BRIEF")]
+#[case(r#"RL.MULTI k "BRIEF LEAK 10 1 1000s""#)]
+#[case(r#"RL.MULTI k "BRIEF POLICY queue""#)]
+#[case(r#"RL.FIRST full "BRIEF SLIDE 0 60" k "LEAK 10 1 1000s""#)]
+#[case(r#"RL.FIRST full "BRIEF SLIDE 0 60" k "POLICY queue""#)]
+fn brief_replies_the_delay_of_one_queue(server: Server, #[case] call: &str) {
+    let mut con = server.connect();
+    ask_ok(&mut con, "RL.POLICY SET queue LEAK 10 1 1000s");
+    ask_ok(&mut con, "RL.POLICY SET fixed LEAK 10 1 1000s COST 1");
+    for n in 0..10 {
+        let delay: i64 = ask(&mut con, call);
+        let most = n * 1_000_000;
+        assert!(
+            (most - 100_000..=most).contains(&delay) && delay >= 0,
+            "{n}: {delay}"
+        );
+    }
+    let denied: i64 = ask(&mut con, call);
+    assert!((-1_000_000..-900_000).contains(&denied), "{denied}");
+    // An override that allows every call lets it proceed at once.
+    ask_ok(&mut con, "RL.OVERRIDE SET vip queue ALLOW");
+    assert_eq!(ask::<i64>(&mut con, "RL.CHECK vip queue BRIEF"), 0);
+}
+
+#[rstest]
+fn brief_replies_the_lowest_remaining_of_several_limits(server: Server) {
+    let mut con = server.connect();
+    ask_ok(
+        &mut con,
+        "RL.POLICY SET several LEAK 10 1 1000s SLIDE 100 1h",
+    );
+    for call in [
+        "RL.CHECK a several 1 BRIEF",
+        r#"RL.MULTI b "BRIEF LEAK 10 1 1000s" c "SLIDE 100 1h""#,
+        r#"RL.FIRST d "BRIEF POLICY several""#,
+    ] {
+        let replies = [9, 8].map(|_| ask::<i64>(&mut con, call));
+        assert_eq!(replies, [9, 8], "{call}");
+    }
 }
 
 /// TIMES and ATLEAST keep the retry promise: the same call is denied a millisecond before its wait is over, and allowed

@@ -107,7 +107,7 @@ impl<'a> Request<'a> {
     pub(crate) fn reports_delay(&self) -> bool {
         match &self.limits {
             Limits::Inline(spec) => spec.limit.algorithm().reports_delay(),
-            Limits::Policy(_) => false,
+            Limits::Policy(policy) => policy.reports_delay(),
         }
     }
 

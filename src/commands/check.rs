@@ -37,9 +37,10 @@ impl Command for CheckCommand {
         let now_us = ctx.now_us();
         let (key, policy) = (args.get(1), args.get(2).as_bytes());
         let policy = EffectivePolicy::find(ctx, key, policy, cost, now_us)?;
-        let decided = check_one(ctx, &Request::policy(key, policy), options, now_us)?;
+        let request = Request::policy(key, policy);
+        let decided = check_one(ctx, &request, options, now_us)?;
         if options.is_brief() {
-            reply::brief(ctx, &decided, false);
+            reply::brief(ctx, &decided, request.reports_delay());
         } else {
             reply::decision_with_index(ctx, &decided, i64::from(decided.decision.index));
         }

@@ -44,7 +44,8 @@ impl Command for MultiCommand {
         let options = parse(ctx, args, 1, now_us, &mut requests)?;
         check_all(ctx, &requests, options, now_us, |verdict, decisions| {
             if options.is_brief() {
-                reply::brief_verdict(ctx, &verdict, decisions);
+                let reports_delay = matches!(&*requests, [one] if one.reports_delay());
+                reply::brief_verdict(ctx, &verdict, decisions, reports_delay);
             } else {
                 reply::verdict(ctx, &verdict, decisions);
             }

@@ -149,6 +149,15 @@ impl EffectivePolicy {
         Ok((limit, self.cost))
     }
 
+    /// Whether an allowed call replies its delay to BRIEF: the policy is a queue, and nothing else.
+    #[inline]
+    pub(crate) fn reports_delay(&self) -> bool {
+        match self.rules().as_slice() {
+            [rule] => rule.limit.algorithm().reports_delay(),
+            _ => false,
+        }
+    }
+
     /// The rule that decided; `None` if an override decided.
     #[inline]
     pub(crate) fn rule(&self, index: i8) -> Option<&Rule> {
