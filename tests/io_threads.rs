@@ -48,7 +48,10 @@ enum Expected {
     Decision(i64, i64, i64),
     /// allowed, and what remains of each limit.
     Decisions(i64, Vec<i64>),
+    /// The same of RL.RESERVE, which was allowed.
+    Reserved(Vec<i64>),
     Integer(i64),
+    Integers(Vec<i64>),
     Texts(Vec<String>),
     Error(&'static str),
     /// No error.
@@ -88,7 +91,15 @@ impl Expected {
                             .eq(remaining.iter().copied())
                 })
             }
+            Self::Reserved(remaining) => {
+                let reply = from_redis_value::<(i64, i64, i64, Vec<Reply>)>(reply.clone());
+                reply.is_ok_and(|(is, _, _, each)| {
+                    let left = each.iter().map(|reply| reply.2);
+                    is == 1 && left.eq(remaining.iter().copied())
+                })
+            }
             Self::Integer(integer) => reply == &Value::Int(*integer),
+            Self::Integers(all) => integers(reply).is_some_and(|reply| reply == *all),
             Self::Texts(texts) => {
                 from_redis_value::<Vec<String>>(reply.clone()).is_ok_and(|all| all == *texts)
             }
@@ -131,7 +142,12 @@ fn words(line: &str) -> Vec<String> {
 
 /// RL.MULTI of these keys and specs.
 fn multi(limits: &[(String, String)]) -> Vec<String> {
-    let mut all = vec!["RL.MULTI".to_owned()];
+    call("RL.MULTI", limits)
+}
+
+/// A command, and then keys and specs.
+fn call(command: &str, limits: &[(String, String)]) -> Vec<String> {
+    let mut all = words(command);
     for (key, spec) in limits {
         all.push(key.clone());
         all.push(spec.clone());
@@ -147,6 +163,7 @@ struct Client {
     checked: i64,
     holders: BTreeMap<u64, ()>,
     next_holder: u64,
+    next_id: u64,
 }
 
 impl Client {
@@ -158,6 +175,7 @@ impl Client {
             checked: 0,
             holders: BTreeMap::new(),
             next_holder: 0,
+            next_id: 0,
         }
     }
 
@@ -204,6 +222,85 @@ impl Client {
         (words(&line), Expected::Decision(1, MOST, self.left(which)))
     }
 
+    /// RL.FIRST, TIMES and BRIEF.
+    fn first_and_brief(&mut self) -> Vec<Line> {
+        use Expected::*;
+        let mut limits = self.three();
+        limits.truncate(1);
+        let (key, spec, which, cost) = limits.remove(0);
+        let (name, numbers) = LIMITS[which];
+        let full = (self.key("none"), "FIXED 0 3650d 1".to_owned());
+        let elsewhere = (format!("{{other{}}}", self.number), spec.clone());
+        let first = [full.clone(), (key.clone(), spec.clone())];
+        self.used[which] += cost;
+        let after_first = self.left(which);
+        self.used[which] += 3;
+        let after_times = self.left(which);
+        self.used[which] += cost;
+        let brief = match name {
+            // The delay.
+            "LEAK" => Anything,
+            _ => Integer(self.left(which)),
+        };
+        // In one argument: a client that has not authenticated may send ten.
+        let times = format!("PEEK TIMES 9 ATLEAST 3 {name} {numbers}");
+        vec![
+            (call("RL.FIRST", &first), Decision(1, MOST, after_first)),
+            (call("RL.FIRST", &[full, elsewhere]), Error("CROSSSLOT")),
+            (
+                multi(&[(key.clone(), times)]),
+                Decisions(9, vec![after_first - 9]),
+            ),
+            (
+                words(&format!("RL.{name} {key} {numbers} 1 TIMES 3")),
+                Decision(3, MOST, after_times),
+            ),
+            (multi(&[(key, format!("BRIEF {spec}"))]), brief),
+        ]
+    }
+
+    /// A reservation, repeated and settled. Some ids stay.
+    fn reservation(&mut self) -> Vec<Line> {
+        use Expected::*;
+        let mut three = self.three();
+        three.truncate(2);
+        let id = self.key(&format!("id{}", self.next_id));
+        self.next_id += 1;
+        let limits: Vec<_> = three
+            .iter()
+            .map(|(key, _, which, _)| {
+                let (name, numbers) = LIMITS[*which];
+                (key.clone(), format!("{name} {numbers} 5"))
+            })
+            .collect();
+        let reserve = call(&format!("RL.RESERVE {id} 1d"), &limits);
+        let mut get_keys = words("COMMAND GETKEYS");
+        get_keys.extend(reserve.clone());
+        let keys = vec![id.clone(), limits[0].0.clone(), limits[1].0.clone()];
+        let elsewhere = format!("RL.RESERVE {{other{}}} 1d", self.number);
+        let reserved = || Reserved(three.iter().map(|one| self.left(one.2) - 5).collect());
+        let replies = [reserved(), reserved()];
+        let actual = [3, 7];
+        for ((_, _, which, _), units) in three.iter().zip(actual) {
+            self.used[*which] += units;
+        }
+        let settle = format!("RL.SETTLE {id} 1 {} 3 {} 7", keys[1], keys[2]);
+        let [first, again] = replies;
+        let mut lines = vec![
+            (call(&elsewhere, &limits), Error("CROSSSLOT")),
+            (get_keys, Texts(keys)),
+            (reserve.clone(), first),
+            (reserve.clone(), again),
+            (words(&settle), Integers(actual.to_vec())),
+            (words(&settle), Integers(actual.to_vec())),
+            (reserve, Error("ERR")),
+        ];
+        if self.next_id % 4 != 0 {
+            lines.push((words(&format!("DEL {id}")), Integer(1)));
+        }
+        lines
+    }
+
     /// What to send next, all of it before the first reply is read.
     fn lines(&mut self) -> Vec<Line> {
         use Expected::*;
@@ -216,7 +313,7 @@ impl Client {
             self.used[which] = 0;
             return vec![line(&format!("DEL {key}"), Integer(1))];
         }
-        match self.random.below(24) {
+        match self.random.below(27) {
             0..=4 => vec![self.one()],
             5..=9 => {
                 let (limits, expected) = self.all();
@@ -349,7 +446,7 @@ impl Client {
                 vec![
                     line(&format!("RL.LOAD {key} 99999999999999 x"), Error("ERR")),
                     line(
-                        &format!("CL.THROTTLE {} 1000000 1 60", self.key("cell")),
+                        &format!("CL.THROTTLE {} 1000000 1 86400", self.key("cell")),
                         Anything,
                     ),
                     // A value that another one replaces is freed on an I/O thread, by Valkey.
@@ -359,7 +456,9 @@ impl Client {
                     line(&format!("DEL {key}"), Integer(1)),
                 ]
             }
-            22 => {
+            22 => self.first_and_brief(),
+            23 | 24 => self.reservation(),
+            25 => {
                 let line = format!("RL.FIXED {{shared}}f {SHARED_FIXED} 3650d");
                 vec![(words(&line), Counted(&FIXED_ALLOWED))]
             }
@@ -626,7 +725,8 @@ fn no_part_of_a_command_runs_on_an_io_thread() {
     let policies: String = node.run("RL.POLICY", &["DUMP"]);
     assert_eq!(replica.run::<String>("RL.POLICY", &["DUMP"]), policies);
     for command in [
-        "slide", "bucket", "fixed", "exact", "leak", "lease", "multi", "check",
+        "slide", "bucket", "fixed", "exact", "leak", "lease", "multi", "check", "first", "reserve",
+        "settle",
     ] {
         assert_eq!(replica.calls(&format!("rl.{command}")), 0, "{command}");
     }
