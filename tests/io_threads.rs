@@ -295,7 +295,7 @@ impl Client {
             (words(&settle), Integers(actual.to_vec())),
             (reserve, Error("ERR")),
         ];
-        if self.next_id % 4 != 0 {
+        if !self.next_id.is_multiple_of(4) {
             lines.push((words(&format!("DEL {id}")), Integer(1)));
         }
         lines
