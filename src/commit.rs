@@ -4,7 +4,7 @@
 
 use rl_core::policy::Overrides;
 use rl_core::reservation::StoredReservation;
-use rl_core::{Error, Expiry, State, Update};
+use rl_core::{Blob, Error, Expiry, State, Update};
 
 use crate::error::{CommandError, OUT_OF_MEMORY};
 use crate::policy::slot_migration;
@@ -98,12 +98,18 @@ fn commit_update(
         expire_at_ms = key.actual_expiry(expire_at_ms);
     }
     ctx.signal_modified(name);
+    Ok(send(ctx, name, expire_at_ms, blob))
+}
+
+/// Sends a state, if it was encoded because something can receive it.
+#[inline(always)]
+fn send(ctx: &Context, name: ServerStr, expire_at_ms: i64, blob: Option<Blob>) -> Change {
     match blob {
         Some(blob) => {
             replication::send_state(ctx, name, expire_at_ms, &blob);
-            Ok(Change::Replicated)
+            Change::Replicated
         }
-        None => Ok(Change::Unreplicated),
+        None => Change::Unreplicated,
     }
 }
 
@@ -180,13 +186,7 @@ pub(crate) fn commit_reservation(
     key.store_reservation(stored)?;
     key.expire_at_or_never(expire_at_ms);
     ctx.signal_modified(name);
-    match blob {
-        Some(blob) => {
-            replication::send_state(ctx, name, expire_at_ms, &blob);
-            Ok(Change::Replicated)
-        }
-        None => Ok(Change::Unreplicated),
-    }
+    Ok(send(ctx, name, expire_at_ms, blob))
 }
 
 /// What RL.LOAD stores.

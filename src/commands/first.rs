@@ -3,11 +3,11 @@
 
 use std::ffi::CStr;
 
-use super::multi::{Requests, SPEC, parse};
+use super::multi::{Requests, docs, parse};
 use crate::check::check_first;
 use crate::error::CommandError;
 use crate::reply;
-use crate::server::{Args, Argument, Command, CommandFlags, Context, Docs, Keys};
+use crate::server::{Args, Command, CommandFlags, Context, Docs, Keys};
 
 pub(crate) struct FirstCommand;
 
@@ -16,12 +16,8 @@ impl Command for FirstCommand {
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const KEYS: Keys = Keys::Pairs(1);
     const MIN_ARGS: usize = 3;
-    const DOCS: Docs = Docs {
-        summary: c"Charges the first of several limits that allows the call, and no other.",
-        complexity: c"O(N) where N is the number of limits, at most 128",
-        since: c"0.1.0",
-        arguments: &[Argument::block(c"limit", &[Argument::KEY, SPEC]).repeated()],
-    };
+    const DOCS: Docs =
+        docs(c"Charges the first of several limits that allows the call, and no other.");
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let now_us = ctx.now_us();

@@ -26,17 +26,23 @@ fn spec_summary() -> String {
     )
 }
 
+/// The documentation of a command with the arguments `key spec [key spec …]`.
+pub(super) const fn docs(summary: &'static CStr) -> Docs {
+    Docs {
+        summary,
+        complexity: c"O(N) where N is the number of limits, at most 128",
+        since: c"0.1.0",
+        arguments: const { &[Argument::block(c"limit", &[Argument::KEY, SPEC]).repeated()] },
+    }
+}
+
 impl Command for MultiCommand {
     const NAME: &'static CStr = c"RL.MULTI";
     const FLAGS: CommandFlags = CommandFlags::WRITE.union(CommandFlags::FAST);
     const KEYS: Keys = Keys::Pairs(1);
     const MIN_ARGS: usize = 3;
-    const DOCS: Docs = Docs {
-        summary: c"Checks several limits at once; a denial by any charges nothing anywhere.",
-        complexity: c"O(N) where N is the number of limits, at most 128",
-        since: c"0.1.0",
-        arguments: &[Argument::block(c"limit", &[Argument::KEY, SPEC]).repeated()],
-    };
+    const DOCS: Docs =
+        docs(c"Checks several limits at once; a denial by any charges nothing anywhere.");
 
     fn run(ctx: &Context, args: Args) -> Result<(), CommandError> {
         let now_us = ctx.now_us();

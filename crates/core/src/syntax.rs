@@ -198,20 +198,28 @@ fn is_shadow(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"SHADOW")
 }
 
+/// Reads `[cost]`. Returns it, the argument that follows, and what is wrong with that argument if it is no option.
+#[inline(always)]
+fn leading_cost<'a>(
+    args: &mut impl Iterator<Item = &'a [u8]>,
+) -> Result<(u64, Option<&'a [u8]>, Error), Error> {
+    let arg = args.next();
+    match arg.and_then(parse_integer) {
+        Some(value) => {
+            let cost = units::check_count(value, Error::Cost)?;
+            Ok((cost, args.next(), Error::UnknownOption))
+        }
+        None => Ok((1, arg, Error::Cost)),
+    }
+}
+
 /// The arguments of RL.CHECK after the policy: `[cost] [options…]`.
 #[inline(always)]
 pub fn check_args<'a>(
     mut args: impl Iterator<Item = &'a [u8]>,
 ) -> Result<(u64, CallOptions), Error> {
     let mut options = CallOptions::default();
-    let mut cost = 1;
-    let mut unknown = Error::Cost;
-    let mut arg = args.next();
-    if let Some(value) = arg.and_then(parse_integer) {
-        cost = units::check_count(value, Error::Cost)?;
-        unknown = Error::UnknownOption;
-        arg = args.next();
-    }
+    let (cost, mut arg, mut unknown) = leading_cost(&mut args)?;
     while let Some(option) = arg {
         if !options.accept(option, &mut args)? {
             return Err(unknown);
@@ -267,14 +275,7 @@ pub fn one_limit_args<'a>(
     let mut limit = Limit::parse(algorithm, args)?;
     let mut options = CallOptions::default();
     let mut limit_options = LimitOptions::default();
-    let mut cost = 1;
-    let mut unknown = Error::Cost;
-    let mut arg = args.next();
-    if let Some(value) = arg.and_then(parse_integer) {
-        cost = units::check_count(value, Error::Cost)?;
-        unknown = Error::UnknownOption;
-        arg = args.next();
-    }
+    let (cost, mut arg, mut unknown) = leading_cost(args)?;
     while let Some(option) = arg {
         if !options.accept(option, args)? && !limit_options.accept(&mut limit, option, args)? {
             return Err(match is_option(option) {
