@@ -618,6 +618,52 @@ fn files_restore_states_and_records(#[values("rdb", "aof", "preamble")] file: &s
     assert_eq!(ask::<Vec<i64>>(&mut con, "RL.SETTLE id:4:1 1 k:4:1 9"), [4]);
 }
 
+/// Fifty concurrent calls end in any order, while the key is dumped and restored and the server restarts.
+#[rstest]
+#[case::forwards("BUCKET 60000 1 1h", 1)]
+#[case::in_steps("BUCKET 60000 1 1h", 7)]
+#[case::backwards("BUCKET 60000 1 1h", 49)]
+#[case::leak("LEAK 60000 1 1h", 7)]
+#[case::policy("POLICY p", 7)]
+fn a_bucket_is_settled_in_any_order(
+    #[case] limit: &str,
+    #[case] step: usize,
+    #[values(false, true)] appends: bool,
+) {
+    let yes_or_no = if appends { "yes" } else { "no" };
+    let mut server = Server::with(&["appendfsync", "always", "appendonly", yes_or_no]);
+    let mut con = server.connect();
+    let policy = "RL.POLICY SET p BUCKET 60000 1 1h LEAK 60000 1 1h";
+    ask_ok(&mut con, policy);
+    for n in 0..50 {
+        let reserve = format!(r#"RL.RESERVE id:{n} 1h k "{limit} 1000""#);
+        assert_eq!(ask::<Reserved>(&mut con, &reserve).0, 1);
+    }
+    for settled in 0..50 {
+        match settled {
+            10 => {
+                let dump: Vec<u8> = redis::cmd("DUMP").arg("k").query(&mut con).unwrap();
+                let mut restore = redis::cmd("RESTORE");
+                restore.arg("k").arg(3_600_000).arg(dump).arg("REPLACE");
+                restore.exec(&mut con).unwrap();
+            }
+            20 => {
+                match appends {
+                    true => server.kill(),
+                    false => server.shutdown("SAVE"),
+                }
+                server.start_again();
+                con = server.connect();
+            }
+            _ => {}
+        }
+        let settle = format!("RL.SETTLE id:{} 1 k 100", settled * step % 50);
+        assert_eq!(ask::<Vec<i64>>(&mut con, &settle), [100], "{settled}");
+    }
+    let peek = format!(r#"RL.PEEK k "{limit} 0""#);
+    assert_eq!(ask::<Reply>(&mut con, &peek).2, 60_000 - 50 * 100);
+}
+
 #[rstest]
 fn keys_are_found_by_position_and_share_a_slot() {
     let node = Server::with(&["cluster-enabled", "yes"]);

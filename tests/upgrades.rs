@@ -41,6 +41,9 @@ fn commands() -> Vec<String> {
         RESERVE,
         "RL.SETTLE reservation 1 reserved:slide 30",
         "RL.SETTLE closed 1 reserved:slide 30",
+        r#"RL.RESERVE settled:1 3650d settled "BUCKET 1000 1 3650d 40""#,
+        r#"RL.RESERVE settled:2 3650d settled "BUCKET 1000 1 3650d 40""#,
+        "RL.SETTLE settled:2 1 settled 10",
         "RL.OVERRIDE SET blocked golden BLOCK NOTE spam",
         "RL.OVERRIDE SET scaled golden SCALE 5 2",
         "RL.OVERRIDE SET own golden SLIDE 7 3650d EXACT 9 3650d",
@@ -65,9 +68,10 @@ fn commands() -> Vec<String> {
 const RESERVE: &str = r#"RL.RESERVE reservation 3650d reserved:slide "SLIDE 1000 3650d 40" reserved:precise "SLIDE 1000 3650d 40 PRECISION 6" reserved:bucket "BUCKET 1000 1 3650d 40" reserved:leak "LEAK 1000 1 3650d 40" reserved:fixed "FIXED 1000 3650d 40" reserved:exact "EXACT 1000 3650d 40" reserved:lease "LEASE 100 3650d me 4" reserved:policy "POLICY golden 40""#;
 
 /// What is left of each key with a window of ten years. A fixed window may end sooner.
-const REMAINING: [(&str, i64); 12] = [
+const REMAINING: [(&str, i64); 13] = [
     (r#"RL.PEEK reserved:slide "SLIDE 1000 3650d 0""#, 970),
     (r#"RL.PEEK reserved:bucket "BUCKET 1000 1 3650d 0""#, 960),
+    (r#"RL.PEEK settled "BUCKET 1000 1 3650d 0""#, 950),
     (r#"RL.PEEK slide:long "SLIDE 1000 3650d 0""#, 153),
     (
         r#"RL.PEEK slide:wide "SLIDE 9007199254740991 3650d 0""#,
@@ -139,6 +143,8 @@ fn assert_same_meaning(server: &Server, version: &str, keys: &[Golden]) {
     // What was reserved under that version is settled under this one.
     let settle = "RL.SETTLE reservation 1 reserved:slide 9 reserved:bucket 10 reserved:exact 10 reserved:policy 10";
     assert_eq!(ask::<Vec<i64>>(&mut con, settle), [30, 10, 10, 10]);
+    let settle = "RL.SETTLE settled:1 1 settled 10";
+    assert_eq!(ask::<Vec<i64>>(&mut con, settle), [10]);
     assert_overrides(&mut con);
     let policies = fs::read_to_string(fixture(version, "policies.json")).unwrap();
     assert_eq!(server.run::<String>("RL.POLICY", &["DUMP"]), policies);

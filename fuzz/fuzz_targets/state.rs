@@ -3,7 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rl_core::reservation::{ActualUsage, Reservation, StoredReservation};
+use rl_core::reservation::{
+    ActualUsage, Charge, KeyChange, Reservation, ReservedKey, StoredReservation,
+};
 use rl_core::syntax::Spec;
 use rl_core::{MAX_TIME_US, Mode, State, Update};
 
@@ -61,6 +63,45 @@ fn settle(stored: &StoredReservation, now_us: u64) {
     }
 }
 
+/// Settles reservations that were made on the state, the later one first.
+fn settle_own(state: &State, now_us: u64) {
+    for text in SPECS {
+        let spec = Spec::parse(text.as_bytes()).unwrap();
+        let mut state = state.clone();
+        let mut charges = Vec::new();
+        for _ in 0..2 {
+            let Ok(outcome) = spec.limit.evaluate(Some(&state), now_us, spec.cost, Mode::Force)
+            else {
+                return;
+            };
+            if let Some(mut update) = outcome.update {
+                update.mark_reserved(now_us);
+                state.apply(update);
+            }
+            charges.push(Charge::of_call(&spec.limit, &state, spec.cost));
+        }
+        for charges in charges.into_iter().rev() {
+            let key = ReservedKey {
+                key: b"",
+                spec: b"",
+                reserved: Some(spec.cost),
+                settled: None,
+                charges,
+            };
+            let actual = ActualUsage {
+                times: 1,
+                calls: 0,
+                units: 0,
+            };
+            let settlement = key.settle(Some(&state), now_us, actual).unwrap();
+            if let KeyChange::Update(next) = settlement.change {
+                follow(&state, next.clone(), None);
+                state.apply(next);
+            }
+        }
+    }
+}
+
 fn exercise(state: &State, now_us: u64) {
     assert_eq!(copy(state).blob(), state.blob());
     if let Some(encoded) = state.packed() {
@@ -82,6 +123,7 @@ fn exercise(state: &State, now_us: u64) {
             }
         }
     }
+    settle_own(state, now_us);
     assert!(!state.inspect(now_us.min(MAX_TIME_US)).is_empty());
     for back in [
         state.refund(now_us, 1),

@@ -4,6 +4,9 @@ use rl_core::policy::Rules;
 use rl_core::policy::{Override, Overrides};
 use rl_core::{Mode, Relocate, State};
 
+use crate::key::Key;
+use crate::reservations::{reserve, settle};
+
 const NOW: u64 = 1_700_000_000_123_457;
 
 /// Moves everything, and stops after so many pieces.
@@ -65,6 +68,18 @@ fn key(limits: &str, calls: u64) -> State {
     state.unwrap()
 }
 
+/// A key with three reservations, of which the second is settled.
+fn reserved(limits: &str) -> State {
+    let rules = Rules::parse(&mut limits.split(' ').map(str::as_bytes)).unwrap();
+    let limit = rules.limit().unwrap();
+    let mut key = Key::default();
+    let reserved: Vec<_> = (0..3)
+        .map(|n| reserve(&mut key, &limit, NOW + n, 10))
+        .collect();
+    settle(&mut key, &reserved[1], NOW + 3, 4);
+    key.0.unwrap()
+}
+
 #[test]
 fn every_piece_is_seen_once() {
     for (limits, calls, pieces) in [
@@ -81,29 +96,51 @@ fn every_piece_is_seen_once() {
         // The list of rules, the first and its counts, the second, its list and its chunk.
         ("SLIDE 900 1h PRECISION 30 EXACT 900 1h SLIDE 90 1m", 3, 6),
     ] {
-        let mut state = key(limits, calls);
-        let before = state.clone();
-        let mut all = Mover::default();
-        assert_eq!(state.relocate(&mut all, 0), None);
-        assert_eq!(state, before);
-        assert_eq!(all.sizes.len(), pieces, "{limits}");
-        assert!(all.sizes.iter().all(|size| *size > 0));
-        // Interrupted after each.
-        for stop_after in 1..4 {
-            let mut sizes = Vec::new();
-            let mut from = Some(0);
-            while let Some(place) = from {
-                let mut some = Mover {
-                    stop_after,
-                    ..Mover::default()
-                };
-                from = state.relocate(&mut some, place);
-                assert!(some.sizes.len() <= stop_after);
-                sizes.extend(some.sizes);
-            }
-            assert_eq!(sizes, all.sizes, "{limits}");
-            assert_eq!(state, before);
+        check_pieces(limits, key(limits, calls), pieces);
+    }
+    for (limits, pieces) in [
+        // The mark and its refunds.
+        ("BUCKET 900 1 1h", 2),
+        ("LEAK 900 1 1h", 2),
+        ("SLIDE 900 1h", 0),
+        // The list of rules, and each of the last two with its mark and its refunds.
+        ("SLIDE 900 1h BUCKET 900 1 1h LEAK 900 1 1h", 7),
+    ] {
+        let state = reserved(limits);
+        check_pieces(limits, state.clone(), pieces);
+        let bytes = moved(&mut state.clone()).iter().sum::<usize>();
+        assert_eq!(state.heap_bytes(), bytes, "{limits}");
+    }
+}
+
+/// The sizes of all pieces.
+fn moved(state: &mut State) -> Vec<usize> {
+    let mut mover = Mover::default();
+    assert_eq!(state.relocate(&mut mover, 0), None);
+    mover.sizes
+}
+
+fn check_pieces(limits: &str, mut state: State, pieces: usize) {
+    let before = state.clone();
+    let sizes = moved(&mut state);
+    assert_eq!(state, before);
+    assert_eq!(sizes.len(), pieces, "{limits}");
+    assert!(sizes.iter().all(|size| *size > 0));
+    // Interrupted after each.
+    for stop_after in 1..4 {
+        let mut seen = Vec::new();
+        let mut from = Some(0);
+        while let Some(place) = from {
+            let mut some = Mover {
+                stop_after,
+                ..Mover::default()
+            };
+            from = state.relocate(&mut some, place);
+            assert!(some.sizes.len() <= stop_after);
+            seen.extend(some.sizes);
         }
+        assert_eq!(seen, sizes, "{limits}");
+        assert_eq!(state, before);
     }
 }
 

@@ -6,6 +6,9 @@ use std::cell::Cell;
 use rl_core::policy::Rules;
 use rl_core::{Limit, Mode, State};
 
+use crate::key::Key;
+use crate::reservations::{reserve, settle};
+
 const NOW: u64 = 1_700_000_000_123_457;
 
 thread_local! {
@@ -87,6 +90,18 @@ fn a_denied_call_copies_no_log_after_a_policy_change() {
         });
         assert!(bytes < 8192, "{text}: {bytes} bytes");
     }
+}
+
+/// What a bucket remembers for reservations is copied only by calls that change it.
+#[test]
+fn a_call_that_a_marked_bucket_denies_allocates_nothing() {
+    let (limit, mut key) = (crate::key::bucket(10, 1, 1000), Key::default());
+    let reserved = [0, 1].map(|n| reserve(&mut key, &limit, NOW + n, 5));
+    settle(&mut key, &reserved[1], NOW + 2, 3);
+    let bytes = allocated_by(|| {
+        assert!(!key.peek(&limit, NOW + 2, 5).allowed);
+    });
+    assert_eq!(bytes, 0);
 }
 
 /// Nor does one that is denied by another limit, which has to be written because it drains more slowly now.

@@ -34,6 +34,7 @@ mod refunds_with_age;
 mod replication;
 mod reservation_blobs;
 mod reservations;
+mod settlement_order;
 mod slide;
 mod syntax;
 mod times;

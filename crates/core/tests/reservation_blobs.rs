@@ -2,11 +2,13 @@
 
 use proptest::prelude::*;
 use rl_core::reservation::{
-    ActualUsage, Charge, OpenReservation, Reservation, ReservedKey, StoredReservation, digest,
+    ActualUsage, Charge, KeyChange, OpenReservation, Reservation, ReservedKey, StoredReservation,
+    digest,
 };
 use rl_core::{Error, Limit, MAX_COUNT, MAX_TIME_US, Mode, PolicyLimits, State};
 
 use crate::key::{Key, NOW, bucket, exact, fixed, leak, lease, parts, slide};
+use crate::reservations::{reserve, settle};
 
 /// A policy of every algorithm that may be part of one.
 fn policy() -> Limit<'static> {
@@ -40,6 +42,15 @@ fn limits() -> Vec<Limit<'static>> {
         lease(1000, 60_000, b"holder"),
         policy(),
     ]
+}
+
+/// The state after three reservations of which the second was settled, and the record of the first.
+fn reserved_and_settled<'a>(limit: &Limit<'a>) -> (State, ReservedKey<'a>) {
+    let mut key = Key::default();
+    let records = [0, 1, 2].map(|n| reserve(&mut key, limit, NOW + n, 5));
+    settle(&mut key, &records[1], NOW + 3, 2);
+    let [first, ..] = records;
+    (key.0.unwrap(), first)
 }
 
 /// The state after a reservation, and its record.
@@ -157,7 +168,7 @@ fn settle_all(stored: &StoredReservation) {
                 let (mut state, _) = reserved(&limit, 5);
                 for now_us in [0, NOW, NOW + 1_000_000, MAX_TIME_US, u64::MAX] {
                     let settlement = record.settle(Some(&state), now_us, actual).unwrap();
-                    if let rl_core::reservation::KeyChange::Update(update) = settlement.change {
+                    if let KeyChange::Update(update) = settlement.change {
                         state.apply(update);
                     }
                 }
@@ -212,10 +223,15 @@ proptest! {
     #[test]
     fn damaged_marks_never_panic(
         which in any::<prop::sample::Index>(),
+        is_settled in any::<bool>(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
         let limits = limits();
-        let (state, record) = reserved(which.get(&limits), 5);
+        let limit = which.get(&limits);
+        let (state, record) = match is_settled {
+            true => reserved_and_settled(limit),
+            false => reserved(limit, 5),
+        };
         let mut blob = state.blob().to_vec();
         for (index, byte) in damage {
             let index = index.index(blob.len());
@@ -225,7 +241,14 @@ proptest! {
             let blob_again = state.blob();
             prop_assert_eq!(blob_again.as_slice(), &blob[..]);
             let actual = ActualUsage { times: 1, calls: 0, units: 0 };
-            let settlement = record.settle(Some(&state), NOW + 1, actual).unwrap();
+            let settlement = record.settle(Some(&state), NOW + 3, actual).unwrap();
+            // What is left can be read, by replicas too.
+            if let KeyChange::Update(update) = settlement.change {
+                let mut left = Key(Some(state.clone()));
+                left.take(update);
+                let left = left.0.unwrap();
+                prop_assert_eq!(State::decode_blob(&left.blob()), Ok(left));
+            }
             let is_lease = matches!(state, State::Lease(_));
             prop_assert!(is_lease || settlement.refunded <= 5);
         }

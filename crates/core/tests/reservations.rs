@@ -44,6 +44,8 @@ enum Step {
     Reserve(Cost, u64, Mode),
     /// Which reservation, what it used, and how many of its calls took place.
     Settle(Index, Actual, u64),
+    /// RL.REFUND, of buckets only.
+    Refund(u64),
     Delete,
     /// From now on, other limits apply.
     Switch(Index),
@@ -152,6 +154,11 @@ impl Bench {
                     self.settle(index.index(self.reserved.len()), actual, *calls);
                 }
                 Step::Settle(..) => {}
+                Step::Refund(units) => {
+                    let refunded = self.key.refund(self.clock_us, *units);
+                    let expected = self.ledgers[0].refund_any(self.clock_us, *units);
+                    assert_eq!(refunded, expected);
+                }
                 Step::Delete => {
                     self.key = Key::default();
                     self.ledgers.iter_mut().for_each(Ledger::delete);
@@ -228,7 +235,7 @@ impl Bench {
             if is_written {
                 for (&(rule, fixed), ledger) in limits.rules.iter().zip(&mut self.ledgers) {
                     let cost = fixed.map_or(cost, |fixed| fixed * times);
-                    ledger.adjust(rule, self.clock_us, cost);
+                    ledger.adjust(rule, self.clock_us, cost, !limits.is_policy);
                 }
             }
             return None;
@@ -336,13 +343,9 @@ impl Bench {
             all.refund(number, self.clock_us, most);
             let refunded = match all.counted() {
                 _ if reserved.limits.rules.len() == 1 => settlement.refunded,
-                Some(_) if fewest == most => most,
+                _ if fewest == most => most,
                 Some(left) if counted_after.get(place).copied().unwrap_or(0) == left => most,
                 Some(_) => 0,
-                // A bucket refunds parts of a unit, of which usage shows all but one.
-                None if reserved.limits.rules[place].0.drains() => {
-                    (dropped + u64::from(settlement.refunded > 0)).min(most)
-                }
                 None => dropped,
             };
             assert!(
@@ -547,15 +550,39 @@ fn drains() -> impl Strategy<Value = Limits> {
 }
 
 /// Only reservations, calls that take all that is left, and settlements.
-fn busy_steps() -> impl Strategy<Value = Vec<(Gap, Step)>> {
+fn busy_step() -> impl Strategy<Value = Step> {
     let reserve = (1..=6u64).prop_map(|units| Step::Reserve(Cost::Units(units), 1, Mode::Check));
     let call = (-3..=0i64).prop_map(|off| Step::Call(Cost::Remaining(off), Mode::Check));
     let settle = any::<Index>().prop_map(|index| Step::Settle(index, Actual::Nothing, 0));
+    prop_oneof![2 => reserve, 1 => call, 2 => settle]
+}
+
+fn busy_steps(step: impl Strategy<Value = Step>) -> impl Strategy<Value = Vec<(Gap, Step)>> {
     let gap = (0..=4u64, 1..=9i64).prop_map(|(eighths, off)| Gap::Eighths(eighths, off));
-    prop::collection::vec(
-        (gap, prop_oneof![2 => reserve, 1 => call, 2 => settle]),
-        1..30,
-    )
+    prop::collection::vec((gap, step), 1..60)
+}
+
+/// The same with everything that can happen in between. Fewer reservations than the refunds that a debt remembers.
+fn mixed_steps() -> impl Strategy<Value = Vec<(Gap, Step)>> {
+    let mode = || prop_oneof![5 => Just(Mode::Check), 1 => Just(Mode::Force)];
+    let reserve = (1..=6u64, 1..=2u64, mode())
+        .prop_map(|(units, times, mode)| Step::Reserve(Cost::Units(units), times, mode));
+    let call = (1..=3u64, mode()).prop_map(|(units, mode)| Step::Call(Cost::Units(units), mode));
+    let settle = (any::<Index>(), -4..=2i64)
+        .prop_map(|(index, off)| Step::Settle(index, Actual::Near(off), 1));
+    let gap = prop_oneof![
+        1 => (1..50u64).prop_map(Gap::Micros),
+        1 => (0..=2u64, 1..=9i64).prop_map(|(eighths, off)| Gap::Eighths(eighths, off)),
+    ];
+    let step = prop_oneof![
+        12 => busy_step(),
+        4 => reserve,
+        2 => call,
+        6 => settle,
+        1 => (1..=4u64).prop_map(Step::Refund),
+        1 => any::<Index>().prop_map(Step::Switch),
+    ];
+    prop::collection::vec((gap, step), 1..60)
 }
 
 proptest! {
@@ -564,14 +591,35 @@ proptest! {
     #[test]
     fn a_bucket_never_allows_more_than_its_capacity_and_what_it_refilled(
         limits in drains(),
-        steps in busy_steps(),
+        steps in busy_steps(busy_step()),
     ) {
         Bench::new(limits.clone()).run(&[limits], &steps);
+    }
+
+    #[test]
+    fn a_bucket_counts_what_is_left_of_each_charge(
+        limits in drains(),
+        flows in prop::collection::vec(1..=20u64, 2),
+        large in any::<bool>(),
+        steps in mixed_steps(),
+    ) {
+        let mut all = vec![limits];
+        for flow in flows {
+            let mut limits = all[0].clone();
+            match &mut limits.rules[0].0 {
+                Rule::Bucket(size, rate, _) | Rule::Leak(size, rate, _) => {
+                    (*size, *rate) = (*size * if large { 10 } else { 1 }, flow);
+                }
+                _ => {}
+            }
+            all.push(limits);
+        }
+        Bench::new(all[0].clone()).run(&all, &steps);
     }
 }
 
 /// Reserves units of a key.
-fn reserve<'a>(key: &mut Key, limit: &Limit<'a>, now_us: u64, units: u64) -> ReservedKey<'a> {
+pub fn reserve<'a>(key: &mut Key, limit: &Limit<'a>, now_us: u64, units: u64) -> ReservedKey<'a> {
     let evaluation = key.evaluate(limit, now_us, units, Mode::Check);
     assert!(evaluation.decision.allowed);
     let mut update = evaluation.update.unwrap();
@@ -587,7 +635,7 @@ fn reserve<'a>(key: &mut Key, limit: &Limit<'a>, now_us: u64, units: u64) -> Res
 }
 
 /// Settles a call and returns the units that stay charged.
-fn settle(key: &mut Key, reserved: &ReservedKey, now_us: u64, units: u64) -> u64 {
+pub fn settle(key: &mut Key, reserved: &ReservedKey, now_us: u64, units: u64) -> u64 {
     let actual = ActualUsage {
         times: 1,
         calls: 1,
@@ -683,12 +731,12 @@ fn a_bucket_is_refunded_at_the_faster_of_the_rates_then_and_now() {
     assert_eq!(settle(&mut key, &reserved, NOW + second, 0), 50);
     assert_eq!(key.remaining(&fast, NOW + second), 99);
 
-    // If the rate was faster in between, it is not known how much has drained.
+    // If the rate was faster in between, what has drained at that rate is not refunded.
     let mut key = Key::default();
     let reserved = reserve(&mut key, &slow, NOW, 100);
     key.call(&fast, NOW + second, 1);
     key.call(&slow, NOW + second, 1);
-    assert_eq!(settle(&mut key, &reserved, NOW + second, 0), 100);
+    assert_eq!(settle(&mut key, &reserved, NOW + second, 0), 50);
 
     // A slower rate does not make more of it refundable.
     let mut key = Key::default();

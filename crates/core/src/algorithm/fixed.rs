@@ -11,7 +11,7 @@ use crate::encoding::{Fields, LOW_BITS, Packed, Tag};
 use crate::inspect::StateField;
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::{ChargedWindow, Origin};
+use crate::reservation::{Charge, ChargedWindow, Origin};
 use crate::units::{self, DurationText, MAX_PERIOD_MS, MAX_TIME_US, MAX_USAGE};
 use crate::{Error, Scale, syntax};
 
@@ -327,8 +327,8 @@ impl AlgorithmState for FixedState {
         }
     }
 
-    fn refund_origin(&self, now_us: u64, origin: &Origin, units: u64) -> (u64, Option<Self>) {
-        let Origin::Fixed(charged) = origin else {
+    fn refund_charge(&self, now_us: u64, charge: &Charge, units: u64) -> (u64, Option<Self>) {
+        let Origin::Fixed(charged) = &charge.origin else {
             return (0, None);
         };
         let same = self.end_us == charged.end_us

@@ -13,7 +13,7 @@ use crate::encoding::{Fields, Packed, Tag};
 use crate::inspect::StateField;
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::Origin;
+use crate::reservation::{Charge, Origin};
 use crate::{Error, Scale};
 
 /// A queue of at most `capacity` units, of which `rate` leave evenly over each `period`.
@@ -106,7 +106,7 @@ fn name_the_rate(error: Error) -> Error {
 }
 
 /// The queue as of the last allowed call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakState(BucketState);
 
 impl PackedLimit for LeakLimit {
@@ -157,24 +157,26 @@ impl AlgorithmState for LeakState {
         self.0.mark_reserved(now_us);
     }
 
-    fn refund_origin(&self, now_us: u64, origin: &Origin, units: u64) -> (u64, Option<Self>) {
-        let Origin::Leak(charged) = origin else {
+    fn refund_charge(&self, now_us: u64, charge: &Charge, units: u64) -> (u64, Option<Self>) {
+        let Origin::Leak(debt) = &charge.origin else {
             return (0, None);
         };
-        let (refunded, left) = self.0.refund_debt(now_us, charged, units);
+        let (refunded, left) = self.0.refund_debt(now_us, debt, charge.units, units);
         (refunded, left.map(Self))
     }
 
     #[inline(always)]
     fn owns_memory(&self) -> bool {
-        false
+        self.0.owns_memory()
     }
 
     fn heap_bytes(&self) -> usize {
-        0
+        self.0.heap_bytes()
     }
 
-    fn relocate<R: Relocate>(&mut self, _walk: &mut Walk<R>) {}
+    fn relocate<R: Relocate>(&mut self, walk: &mut Walk<R>) {
+        self.0.relocate(walk);
+    }
 }
 
 impl PackedState for LeakState {

@@ -20,7 +20,7 @@ use crate::encoding::{Blob, Fields, Packed};
 use crate::inspect::StateField;
 use crate::refund::{Refund, RefundRequest};
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::Origin;
+use crate::reservation::{Charge, Origin};
 use crate::{Error, Evaluation, Mode, Scale};
 use traits::{
     AlgorithmLimit, AlgorithmState, BoxedLimit, BoxedState, BoxedUpdate, PackedLimit, PackedState,
@@ -306,22 +306,22 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Refunds up to `units` of those that are counted at `origin`.
-            pub(crate) fn refund_origin(
+            /// Refunds up to `units` of an earlier charge, as long as they are counted.
+            pub(crate) fn refund_charge(
                 &self,
                 now_us: u64,
-                origin: &Origin,
+                charge: &Charge,
                 units: u64,
             ) -> Refund<'static> {
                 let now_us = now_us.min(crate::MAX_TIME_US);
                 match self {
                     $(Self::$packed(state) => {
-                        let (units, left) = state.refund_origin(now_us, origin, units);
+                        let (units, left) = state.refund_charge(now_us, charge, units);
                         let update = left.map(|left| Update::Replace(Self::$packed(left)));
                         Refund { units, update }
                     })+
                     $(Self::$boxed(state) => {
-                        let (units, left) = state.refund_origin(now_us, origin, units);
+                        let (units, left) = state.refund_charge(now_us, charge, units);
                         let update = left.map(Update::$boxed);
                         Refund { units, update }
                     })+

@@ -11,7 +11,7 @@ use crate::encoding::{Blob, Fields, Packed};
 use crate::inspect::StateField;
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::Origin;
+use crate::reservation::{Charge, Origin};
 use crate::{Error, Scale};
 
 /// A limit: the parameters of an algorithm.
@@ -97,11 +97,12 @@ pub(crate) trait AlgorithmState: Sized {
     /// and created again.
     fn mark_reserved(&mut self, now_us: u64);
 
-    /// Refunds up to `units` of those that are counted at `origin`. Returns the same as [`Self::refund`].
-    fn refund_origin(
+    /// Refunds up to `units` of an earlier charge, as long as they are counted at its origin. Returns the same as
+    /// [`Self::refund`].
+    fn refund_charge(
         &self,
         now_us: u64,
-        origin: &Origin,
+        charge: &Charge,
         units: u64,
     ) -> (u64, Option<Self::Refunded>);
 

@@ -13,7 +13,7 @@ use crate::{Algorithm, Error, SlideState, State, Update};
 use packed::{INLINE_LEN, fields, marked_fields};
 use tags::Mark;
 
-pub(crate) use packed::{Fields, LOW_BITS, decode_sub_windows};
+pub(crate) use packed::{Fields, LOW_BITS, MARK_TIME_BITS, MAX_MARK_PAIRS, decode_sub_windows};
 pub use packed::{MAX_PACKED_LEN, PACKED_HEAD_LEN, Packed, packed_len};
 pub(crate) use reader::{Buffer, Reader, write_bytes, write_varint, write_varints};
 pub use tags::{ENCODING_VERSION, check_version};

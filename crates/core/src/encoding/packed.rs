@@ -5,8 +5,9 @@
 //! | compact     | tag 4, time 52 (µs), span 14 (3 of unit, 11 of amount), low 58: 16 bytes      |
 //! | wide        | tag 4 (+8), time 60 (µs), extra 24, span 40 (ms), extra 7, low 121: 32 bytes; |
 //! |             | BUCKET and LEAK: rate 64 after it: 40 bytes                                   |
-//! | marked      | tag 4, time 60 (µs) of the mark; then a compact or a wide state;              |
-//! |             | BUCKET and LEAK: refunds since the mark 64 after it                           |
+//! | marked      | tag 4, time 60 (µs) of the mark; then a compact or a wide state               |
+//! |             | BUCKET and LEAK: tag 4, refunds 6, time 54; the state; units charged 64; and  |
+//! |             | for each refund: start 64, length 32, units 32                                |
 //! | sub-windows | tag 4, time 60 (µs); unused 15, width 2, counts 7, span 40 (ms); the counts   |
 //!
 //! `time` is a window's start or a debt's timestamp, `span` its window or period, `low` its counts. The compact form
@@ -20,7 +21,9 @@ use crate::Error;
 use crate::units::{self, MAX_TIME_US};
 
 /// The most integers that a packed state has.
-pub const MAX_PACKED_LEN: usize = 2 + MAX_COUNTS;
+pub const MAX_PACKED_LEN: usize = 1 + WIDE_WITH_RATE_LEN + 1 + 2 * MAX_MARK_PAIRS;
+
+const _: () = assert!(PACKED_HEAD_LEN + MAX_COUNTS <= MAX_PACKED_LEN);
 
 /// How many integers have to be read to know how many there are.
 pub const PACKED_HEAD_LEN: usize = COMPACT_LEN;
@@ -31,6 +34,12 @@ const WIDE_WITH_RATE_LEN: usize = 5;
 
 /// The most integers that need no memory of their own: as many as `PRECISION 10` has while its counts are below 2^32.
 pub(super) const INLINE_LEN: usize = 8;
+
+/// The most refunds that the mark of a debt has: see `bucket/mark.rs`.
+pub(crate) const MAX_MARK_PAIRS: usize = 32;
+
+/// The bits of a mark's time where their number is written above it.
+pub(crate) const MARK_TIME_BITS: u32 = 54;
 
 /// `PRECISION 60`.
 const MAX_COUNTS: usize = 61;
@@ -64,7 +73,7 @@ pub struct Packed {
 }
 
 /// A state taken apart, before its algorithm reads it.
-pub(crate) struct Fields {
+pub(crate) struct Fields<'a> {
     pub(crate) wide: bool,
     pub(crate) time_us: u64,
     pub(crate) span_us: u64,
@@ -74,8 +83,8 @@ pub(crate) struct Fields {
     pub(crate) rate: u64,
     /// Set if the state has a reservation mark; 0 otherwise.
     pub(crate) reserved_since_us: u64,
-    /// Only marked states of BUCKET and LEAK have one.
-    pub(crate) mark_tail: u64,
+    /// What follows a marked state of BUCKET and LEAK.
+    pub(crate) mark_tail: &'a [u64],
 }
 
 impl Packed {
@@ -133,17 +142,20 @@ impl Packed {
         self
     }
 
-    /// The same for states that also need to know what happened since the mark.
-    #[inline(always)]
-    pub(crate) fn marked_with_tail(self, reserved_since_us: u64, tail: u64) -> Self {
-        match reserved_since_us {
-            0 => self,
-            marked_us => {
-                let mut packed = self.with_mark(marked_us);
-                packed.integers.push(tail);
-                packed
-            }
-        }
+    /// The same for states that also need to know what happened since the mark. There are at most [`MAX_MARK_PAIRS`], and
+    /// the time has [`MARK_TIME_BITS`].
+    pub(crate) fn marked_with_tail(
+        self,
+        reserved_since_us: u64,
+        first: u64,
+        pairs: impl ExactSizeIterator<Item = [u64; 2]>,
+    ) -> Self {
+        let count = (pairs.len() as u64) << MARK_TIME_BITS;
+        let mut packed = self.with_mark(count | reserved_since_us);
+        packed.integers.reserve_exact(1 + 2 * pairs.len());
+        packed.integers.push(first);
+        packed.integers.extend(pairs.flatten());
+        packed
     }
 
     /// The counts of sub-windows, each as wide as the largest needs.
@@ -243,7 +255,7 @@ pub fn packed_len(first: u64, second: u64) -> usize {
         // What follows is a compact or a wide state.
         Tag::RESERVED => {
             let tag = Tag::of(second);
-            1 + unmarked_len(tag) + mark_tail_len(tag)
+            1 + unmarked_len(tag) + mark_tail_len(tag, first)
         }
         Tag::SUB_WINDOWS => {
             let (count, width) = shape_of(second);
@@ -253,12 +265,20 @@ pub fn packed_len(first: u64, second: u64) -> usize {
     }
 }
 
-/// How many integers follow a marked state.
-fn mark_tail_len(tag: Tag) -> usize {
-    match tag.compact() {
-        Tag::BUCKET | Tag::LEAK => 1,
-        _ => 0,
+/// How many integers follow a marked state. Damaged bits must not lead to more than there can be.
+fn mark_tail_len(tag: Tag, mark: u64) -> usize {
+    match has_mark_tail(tag) {
+        true => 1 + 2 * mark_pairs(mark).min(MAX_MARK_PAIRS),
+        false => 0,
     }
+}
+
+fn has_mark_tail(tag: Tag) -> bool {
+    matches!(tag.compact(), Tag::BUCKET | Tag::LEAK)
+}
+
+fn mark_pairs(mark: u64) -> usize {
+    ((mark & MAX_TIME_US) >> MARK_TIME_BITS) as usize
 }
 
 #[inline]
@@ -272,27 +292,31 @@ fn unmarked_len(tag: Tag) -> usize {
 
 /// The fields of a state with a reservation mark, and its tag.
 #[cold]
-pub(super) fn marked_fields(packed: &[u64]) -> Result<(Tag, Fields), Error> {
+pub(super) fn marked_fields(packed: &[u64]) -> Result<(Tag, Fields<'_>), Error> {
     let [mark, state @ ..] = packed else {
         return Err(Error::DamagedState);
     };
     let tag = Tag::of(*state.first().ok_or(Error::DamagedState)?);
-    let reserved_since_us = mark & MAX_TIME_US;
-    let len = state.len().checked_sub(mark_tail_len(tag));
-    let (state, tail) = state.split_at(len.ok_or(Error::DamagedState)?);
+    let reserved_since_us = match has_mark_tail(tag) {
+        true if mark_pairs(*mark) > MAX_MARK_PAIRS => return Err(Error::DamagedState),
+        true => mark & ((1 << MARK_TIME_BITS) - 1),
+        false => mark & MAX_TIME_US,
+    };
+    let len = state.len().checked_sub(mark_tail_len(tag, *mark));
+    let (state, mark_tail) = state.split_at(len.ok_or(Error::DamagedState)?);
     if reserved_since_us == 0 {
         return Err(Error::DamagedState);
     }
     let fields = Fields {
         reserved_since_us,
-        mark_tail: tail.first().copied().unwrap_or(0),
+        mark_tail,
         ..fields(state)?
     };
     Ok((tag, fields))
 }
 
 #[inline(always)]
-pub(super) fn fields(packed: &[u64]) -> Result<Fields, Error> {
+pub(super) fn fields(packed: &[u64]) -> Result<Fields<'_>, Error> {
     match *packed {
         [high, low] => {
             let bits = u128::from(high) << 64 | u128::from(low);
@@ -305,7 +329,7 @@ pub(super) fn fields(packed: &[u64]) -> Result<Fields, Error> {
                 low: u128::from(low & ((1 << LOW_BITS) - 1)),
                 rate: 0,
                 reserved_since_us: 0,
-                mark_tail: 0,
+                mark_tail: &[],
             })
         }
         [head, span, high, low, ref rest @ ..] => {
@@ -325,7 +349,7 @@ pub(super) fn fields(packed: &[u64]) -> Result<Fields, Error> {
                 low: low & ((1 << WIDE_LOW_BITS) - 1),
                 rate,
                 reserved_since_us: 0,
-                mark_tail: 0,
+                mark_tail: &[],
             })
         }
         _ => Err(Error::DamagedState),

@@ -7,10 +7,12 @@ use crate::{Limit, SlideState, State, Update};
 /// The units that a call charged to one limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Charge<'a> {
-    pub(super) units: u64,
+    pub(crate) units: u64,
+    /// Which of a policy's limits was charged; 0 if there is only one.
+    pub(crate) index: u8,
     /// Whether a policy fixes the cost of this limit: settling then depends on the number of calls.
     pub(super) has_fixed_cost: bool,
-    pub(super) origin: Origin<'a>,
+    pub(crate) origin: Origin<'a>,
 }
 
 /// The charges of one key: one, or one per limit of a policy.
@@ -57,8 +59,8 @@ pub(crate) struct ChargedDebt {
     pub(crate) refill: u64,
     /// Identifies the key's state: see [`State::mark_reserved`].
     pub(crate) reserved_since_us: u64,
-    /// Units that had been refunded by then, since the key's state was marked.
-    pub(crate) refunded: u32,
+    /// The number of the last of these units: see `bucket/mark.rs`.
+    pub(crate) charged_until: u64,
     /// In parts of a token, `1 / period_us` each.
     pub(crate) debt: u128,
 }
@@ -72,27 +74,29 @@ impl<'a> Charge<'a> {
             (Limit::Policy(policy), State::Policy(states)) => {
                 for (index, rule) in policy.rules().iter().enumerate() {
                     let origin = states.origin_of(index);
-                    charges.extend(Self::new(
-                        policy.cost_of(rule, cost),
-                        rule.cost.is_some(),
-                        origin,
-                    ));
+                    let charge = Self::new(policy.cost_of(rule, cost), origin);
+                    charges.extend(charge.map(|charge| Self {
+                        index: index as u8,
+                        has_fixed_cost: rule.cost.is_some(),
+                        ..charge
+                    }));
                 }
             }
             (Limit::Lease(lease), State::Lease(state)) => {
                 let origin = state.origin_of(lease.holder());
-                charges.extend(Self::new(cost, false, origin));
+                charges.extend(Self::new(cost, origin));
             }
-            (_, state) => charges.extend(Self::new(cost, false, state.origin())),
+            (_, state) => charges.extend(Self::new(cost, state.origin())),
         }
         charges
     }
 
-    fn new(units: u64, has_fixed_cost: bool, origin: Option<Origin<'a>>) -> Option<Self> {
+    fn new(units: u64, origin: Option<Origin<'a>>) -> Option<Self> {
         let origin = origin.filter(|_| units > 0)?;
         Some(Self {
             units,
-            has_fixed_cost,
+            index: 0,
+            has_fixed_cost: false,
             origin,
         })
     }

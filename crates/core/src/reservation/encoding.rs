@@ -101,7 +101,7 @@ impl StoredReservation {
 const CLOSED: u64 = 0;
 const OPEN: u64 = 1;
 
-/// The first number of a charge. Never reuse one.
+/// The kind of a charge: part of its first number, together with its index. Never reuse one; there are 15.
 const FIXED: u64 = 1;
 const SLIDE: u64 = 2;
 const SUB_WINDOW: u64 = 3;
@@ -109,6 +109,8 @@ const EXACT: u64 = 4;
 const BUCKET: u64 = 5;
 const LEAK: u64 = 6;
 const LEASE: u64 = 7;
+
+const KIND_BITS: u32 = 4;
 
 fn write_open(open: &OpenReservation, into: &mut impl Buffer) {
     write_varints(into, [OPEN, open.charged_at_us]);
@@ -133,7 +135,8 @@ fn optional(number: Option<u64>) -> u64 {
 fn write_charge(charge: &Charge, into: &mut impl Buffer) {
     let head = |kind: u64| {
         let fixed = u64::from(charge.has_fixed_cost);
-        [kind << 1 | fixed, charge.units]
+        let index_and_kind = u64::from(charge.index) << KIND_BITS | kind;
+        [index_and_kind << 1 | fixed, charge.units]
     };
     match charge.origin {
         Origin::Fixed(window) => write_window(head(FIXED), window, into),
@@ -165,7 +168,7 @@ fn write_window([kind, units]: [u64; 2], window: ChargedWindow, into: &mut impl 
 
 fn write_debt([kind, units]: [u64; 2], debt: ChargedDebt, into: &mut impl Buffer) {
     write_varints(into, [kind, units, debt.at_us, debt.period_us, debt.refill]);
-    write_varints(into, [debt.reserved_since_us, debt.refunded.into()]);
+    write_varints(into, [debt.reserved_since_us, debt.charged_until]);
     into.add(&debt.debt.to_le_bytes());
 }
 
@@ -214,9 +217,11 @@ fn read_optional(from: &mut Reader) -> Result<Option<u64>, Error> {
 }
 
 fn read_charge<'a>(from: &mut Reader<'a>) -> Result<Charge<'a>, Error> {
-    let kind = from.varint()?;
+    let first = from.varint()?;
+    let index_and_kind = first >> 1;
+    let index = at_most(index_and_kind >> KIND_BITS, MAX_RULES as u64)? as u8;
     let units = at_most(from.varint()?, MAX_USAGE)?;
-    let origin = match kind >> 1 {
+    let origin = match index_and_kind & ((1 << KIND_BITS) - 1) {
         FIXED => Origin::Fixed(read_window(from)?),
         SLIDE => Origin::Slide(read_window(from)?),
         SUB_WINDOW => Origin::SubWindow {
@@ -237,7 +242,8 @@ fn read_charge<'a>(from: &mut Reader<'a>) -> Result<Charge<'a>, Error> {
     };
     Ok(Charge {
         units,
-        has_fixed_cost: kind & 1 == 1,
+        index,
+        has_fixed_cost: first & 1 == 1,
         origin,
     })
 }
@@ -262,7 +268,7 @@ fn read_debt(from: &mut Reader) -> Result<ChargedDebt, Error> {
         period_us: read_time(from)?,
         refill: at_most(from.varint()?, MAX_COUNT)?,
         reserved_since_us: read_time(from)?,
-        refunded: at_most(from.varint()?, u32::MAX.into())? as u32,
+        charged_until: from.varint()?,
         debt: u128::from_le_bytes(from.array()?),
     })
 }

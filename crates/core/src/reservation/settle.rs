@@ -154,7 +154,7 @@ impl<'a> Charge<'a> {
                 units: 0,
                 update: None,
             },
-            unused => state.refund_origin(now_us, &self.origin, unused),
+            unused => state.refund_charge(now_us, self, unused),
         }
     }
 

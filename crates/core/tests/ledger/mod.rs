@@ -3,7 +3,13 @@
 //!
 //! The clock that the limit reads may step back. Real time does not, and guarantees are about real time.
 
+mod queue;
+
 use crate::key::Rule;
+use queue::Queue;
+
+/// All spans of the tests divide it, so that parts of different units can be added exactly.
+const COMMON_SPAN_US: u128 = 420_000_000;
 
 /// Units that one call charged.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +18,8 @@ struct Charged {
     real_us: u64,
     /// What has not been refunded.
     units: u64,
+    /// What has been refunded of a part of a unit less than `units` says, times [`COMMON_SPAN_US`].
+    kept: u128,
     /// The window changed or the clock stepped back afterwards: the contract promises no refund any more.
     moved: bool,
     /// The key was deleted afterwards: nobody counts it.
@@ -30,6 +38,8 @@ enum Windows {
         previous: Vec<usize>,
         carried: u64,
     },
+    /// Not windows but a debt.
+    Queue(Queue),
     /// No windows that can be told from outside: only the guarantee is checked.
     None,
 }
@@ -47,6 +57,8 @@ pub struct Ledger {
     longest_us: u64,
     /// The fastest rate so far: units, and the period in microseconds.
     fastest: (u64, u64),
+    /// RL.REFUND may have taken units of later charges, so that they are not guaranteed to be within the limit.
+    took_any: bool,
 }
 
 /// The sum over a list of charges.
@@ -64,6 +76,7 @@ impl Ledger {
             shortest_us: rule.span_us(),
             longest_us: rule.span_us(),
             fastest: (rule.flow(), rule.span_us()),
+            took_any: false,
         };
         ledger.forget_windows();
         ledger
@@ -81,6 +94,7 @@ impl Ledger {
                 previous: Vec::new(),
                 carried: 0,
             },
+            Rule::Bucket(..) | Rule::Leak(..) => Windows::Queue(Queue::default()),
             _ => Windows::None,
         };
     }
@@ -116,7 +130,15 @@ impl Ledger {
     }
 
     /// A denied call recorded that the clock stepped back or that a limit has changed.
-    pub fn adjust(&mut self, rule: Rule, clock_us: u64, cost: u64) {
+    pub fn adjust(&mut self, rule: Rule, clock_us: u64, cost: u64, is_only: bool) {
+        if let Windows::Queue(queue) = &mut self.windows {
+            let denies = is_only || queue.used(clock_us) + cost > rule.size();
+            if denies && (is_only || queue.is_after(clock_us)) {
+                self.note_rate(rule);
+                self.advance_queue(rule, clock_us);
+            }
+            return;
+        }
         self.mark_moved();
         // The key then expires when its debt is paid off at this rate.
         self.note_rate(rule);
@@ -165,7 +187,15 @@ impl Ledger {
                     }
                 }
             }
-            Windows::None => {}
+            Windows::Queue(_) | Windows::None => {}
+        }
+    }
+
+    fn advance_queue(&mut self, rule: Rule, clock_us: u64) {
+        if let Windows::Queue(queue) = &mut self.windows
+            && !queue.advance(rule, clock_us)
+        {
+            self.mark_moved();
         }
     }
 
@@ -189,7 +219,7 @@ impl Ledger {
                 let current = u128::from(sum(&rolled.charges, current));
                 Some(u128::from(previous) * left + current * span_us)
             }
-            Windows::None => None,
+            Windows::Queue(_) | Windows::None => None,
         }
     }
 
@@ -203,12 +233,15 @@ impl Ledger {
                 carried,
                 ..
             } => Some(sum(&self.charges, current) + sum(&self.charges, previous) + carried),
-            Windows::None => None,
+            Windows::Queue(_) | Windows::None => None,
         }
     }
 
     /// Units in use, rounded up.
     pub fn used(&self, clock_us: u64) -> Option<u64> {
+        if let Windows::Queue(queue) = &self.windows {
+            return Some(queue.used(clock_us));
+        }
         let used = self.used_by_window(clock_us)?;
         Some(used.div_ceil(self.rule.span_us().into()) as u64)
     }
@@ -222,6 +255,39 @@ impl Ledger {
         units: u64,
         is_checked: bool,
     ) -> usize {
+        if let Windows::Queue(_) = self.windows {
+            self.advance_queue(rule, clock_us);
+        } else {
+            self.advance_windows(rule, clock_us);
+        }
+        self.rule = rule;
+        self.clock_us = clock_us;
+        self.shortest_us = self.shortest_us.min(rule.span_us());
+        self.longest_us = self.longest_us.max(rule.span_us());
+        self.note_rate(rule);
+
+        let index = self.charges.len();
+        self.charges.push(Charged {
+            clock_us,
+            real_us,
+            units,
+            kept: 0,
+            moved: false,
+            deleted: false,
+        });
+        match &mut self.windows {
+            Windows::Fixed { current, .. } | Windows::Slide { current, .. } => current.push(index),
+            Windows::Queue(queue) => queue.push(index, units),
+            Windows::None => {}
+        }
+        if is_checked {
+            self.check_guarantee(clock_us, real_us);
+        }
+        index
+    }
+
+    /// Moves the windows on to a call that is stored, under a limit that may have changed.
+    fn advance_windows(&mut self, rule: Rule, clock_us: u64) {
         let is_counting = self.clock_us > 0;
         let same_windows = match (self.rule, rule) {
             (Rule::Slide(_, old_ms, old), Rule::Slide(_, new_ms, new)) => {
@@ -254,40 +320,18 @@ impl Ledger {
                     *start_us = clock_us;
                     *carried = used;
                 }
-                Windows::None => {}
+                Windows::Queue(_) | Windows::None => {}
             }
         }
-        self.rule = rule;
-        self.clock_us = clock_us;
-        self.shortest_us = self.shortest_us.min(rule.span_us());
-        self.longest_us = self.longest_us.max(rule.span_us());
-        self.note_rate(rule);
-
-        let index = self.charges.len();
-        self.charges.push(Charged {
-            clock_us,
-            real_us,
-            units,
-            moved: false,
-            deleted: false,
-        });
         if !is_counting {
             match &mut self.windows {
                 Windows::Fixed { start_us, .. } => {
                     *start_us = clock_us - clock_us % rule.span_us();
                 }
                 Windows::Slide { start_us, .. } => *start_us = clock_us,
-                Windows::None => {}
+                Windows::Queue(_) | Windows::None => {}
             }
         }
-        match &mut self.windows {
-            Windows::Fixed { current, .. } | Windows::Slide { current, .. } => current.push(index),
-            Windows::None => {}
-        }
-        if is_checked {
-            self.check_guarantee(clock_us, real_us);
-        }
-        index
     }
 
     /// What the algorithm promises about a call that was allowed at this time: for every interval of time that ends now,
@@ -299,19 +343,23 @@ impl Ledger {
             assert!(used <= limit, "{used} > {limit} in {self:?}");
             return;
         }
+        if self.took_any {
+            return;
+        }
         let mut total = 0;
         for charge in self.charges.iter().rev().filter(|charge| !charge.deleted) {
-            total += u128::from(charge.units);
+            total += u128::from(charge.units) * COMMON_SPAN_US + charge.kept;
             let elapsed_us = u128::from(real_us - charge.real_us);
             if self.rule.drains() {
                 let (flow, span_us) = self.fastest;
-                let limit = limit * u128::from(span_us) + u128::from(flow) * elapsed_us;
-                let total = total * u128::from(span_us);
+                let refilled = u128::from(flow) * elapsed_us * COMMON_SPAN_US / u128::from(span_us);
+                let limit = limit * COMMON_SPAN_US + refilled;
                 assert!(
                     total <= limit,
                     "{total} > {limit} in {elapsed_us} µs: {self:?}"
                 );
             } else if elapsed_us < u128::from(self.shortest_us) {
+                let limit = limit * COMMON_SPAN_US;
                 assert!(
                     total <= limit,
                     "{total} > {limit} in {elapsed_us} µs: {self:?}"
@@ -326,6 +374,13 @@ impl Ledger {
         if charge.deleted {
             return (0, 0);
         }
+        if let Windows::Queue(queue) = &self.windows {
+            let units = match charge.moved {
+                true => 0,
+                false => queue.refundable(index, clock_us),
+            };
+            return (units, units);
+        }
         let elapsed_us = real_us - charge.real_us;
         // By the clock, units may count for longer.
         let read_us = clock_us.saturating_sub(charge.clock_us);
@@ -336,7 +391,7 @@ impl Ledger {
             Windows::Slide {
                 current, previous, ..
             } => current.contains(&index) || previous.contains(&index),
-            Windows::None => match self.rule {
+            Windows::Queue(_) | Windows::None => match self.rule {
                 // A sub-window counts until the last of its units has left the window.
                 Rule::Slide(_, _, precision) => {
                     read_us < self.longest_us + 2 * self.longest_us.div_ceil(precision.into())
@@ -349,7 +404,6 @@ impl Ledger {
         let is_certain = !charge.moved
             && clock_us >= self.clock_us
             && match self.rule {
-                Rule::Bucket(..) | Rule::Leak(..) => false,
                 Rule::Slide(_, _, 1) | Rule::Fixed(..) => true,
                 _ => elapsed_us < self.shortest_us,
             };
@@ -362,6 +416,12 @@ impl Ledger {
             if matches!(self.windows, Windows::Slide { .. }) {
                 self.roll(clock_us);
             }
+            if let Windows::Queue(queue) = &mut self.windows {
+                let unit = u128::from(self.rule.span_us());
+                let parts = queue.refund(index, clock_us, units);
+                let rest = u128::from(units) * unit - parts;
+                self.charges[index].kept += rest * (COMMON_SPAN_US / unit);
+            }
             self.clock_us = self.clock_us.max(clock_us);
             self.charges[index].units -= units;
             // A state that counts nothing is not kept: the next call starts a new window.
@@ -369,5 +429,18 @@ impl Ledger {
                 self.vanish();
             }
         }
+    }
+
+    /// Refunds units as RL.REFUND does, and returns how many.
+    pub fn refund_any(&mut self, clock_us: u64, units: u64) -> u64 {
+        let Windows::Queue(queue) = &mut self.windows else {
+            panic!("only a debt can tell");
+        };
+        self.took_any = true;
+        let refunded = queue.refund_oldest(clock_us, units);
+        if refunded > 0 && queue.used(clock_us) == 0 {
+            self.vanish();
+        }
+        refunded
     }
 }

@@ -4,6 +4,7 @@
 //! `refill` parts, and one token is exactly `period` parts, so nothing is ever rounded, however often a key is checked.
 //! `state.rs` has the state that is kept, and when its key expires.
 
+mod mark;
 mod state;
 
 use std::fmt;
@@ -117,26 +118,29 @@ impl BucketLimit {
                 Some(stored) => stored.expiry_phase,
                 None => BucketState::phase_of_new(now_us),
             },
-            reserved_since_us: 0,
-            refunded: 0,
-            rate_rose: false,
-        }
-        .keeping_mark_of(stored, debt);
+            mark: None,
+        };
         let store = cost > 0
             && (allowed
                 || stored.is_some_and(|stored| {
                     self.must_correct(stored, now_us, drains_in_us, decision.retry_after_ms)
                 }));
         let expire_at_ms = after.expiry_after(drains_in_us);
+        let expiry = Expiry {
+            at_ms: expire_at_ms,
+            unchanged: stored.is_some_and(|stored| {
+                stored.expiry_step == after.expiry_step && stored.expires_at(expire_at_ms)
+            }),
+        };
+        let marked = || BucketState {
+            mark: stored
+                .and_then(|stored| stored.mark_after(now_us, self.period_us, debt, charged)),
+            ..after
+        };
         let evaluation = Evaluation {
             decision,
-            update: store.then_some(after),
-            expiry: Expiry {
-                at_ms: expire_at_ms,
-                unchanged: stored.is_some_and(|stored| {
-                    stored.expiry_step == after.expiry_step && stored.expires_at(expire_at_ms)
-                }),
-            },
+            update: store.then(marked),
+            expiry,
         };
         (evaluation, move || wait_ms(self.drain_us(debt)))
     }

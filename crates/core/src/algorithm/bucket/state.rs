@@ -5,6 +5,7 @@
 //! least once per step is never deleted and re-created. A step is 15 s, or longer for buckets that take long to drain. The
 //! grid of each key is shifted by its *phase*, so that keys do not all expire at once.
 
+use super::mark::Mark;
 use crate::Error;
 use crate::algorithm::traits::{AlgorithmState, PackedState};
 use crate::decision::ceil_ms;
@@ -13,7 +14,7 @@ use crate::inspect::StateField;
 use crate::math::{div_ceil, mul_div_ceil, to_u64};
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::{ChargedDebt, Origin};
+use crate::reservation::{Charge, ChargedDebt, Origin};
 use crate::units::{MAX_COUNT, MAX_USAGE};
 
 /// About 68 years: no key is kept for longer.
@@ -51,7 +52,7 @@ impl Parts {
 }
 
 /// The debt as it stood at `updated_at_us`, in parts of `1 / period_us`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketState {
     pub(super) updated_at_us: u64,
     pub(super) period_us: u64,
@@ -62,13 +63,8 @@ pub struct BucketState {
     pub(super) expiry_step: u8,
     /// How far the grid is shifted: chosen for a new key, and kept.
     pub(super) expiry_phase: u8,
-    /// When the first reservation was made that may be part of the debt; 0 if there is none. It tells the debt from that of a
-    /// key which was deleted and created again.
-    pub(super) reserved_since_us: u64,
-    /// Units that were refunded since: the debt after an earlier charge may include them.
-    pub(super) refunded: u32,
-    /// Whether the rate has risen since.
-    pub(super) rate_rose: bool,
+    /// Set if units of reservations may be part of the debt.
+    pub(super) mark: Option<Box<Mark>>,
 }
 
 impl BucketState {
@@ -77,54 +73,21 @@ impl BucketState {
         self.debt.get()
     }
 
-    /// The same state with the mark of an earlier one. It is dropped where the debt after an earlier charge says nothing
-    /// about the debt now: if all of it was paid off, the period has changed, the clock has stepped back, or the rate was
-    /// faster in between.
+    /// The mark after a call that adds `cost` to `debt`, which is what this state's debt has become. It is dropped where
+    /// that does not tell what has drained: if all of it has, the period has changed, or the clock has stepped back.
     #[inline(always)]
-    pub(super) fn keeping_mark_of(self, earlier: Option<&Self>, debt: u128) -> Self {
-        match earlier {
-            Some(earlier) if earlier.reserved_since_us > 0 && debt > 0 => {
-                self.with_mark_of(earlier)
-            }
-            _ => self,
+    pub(super) fn mark_after(
+        &self,
+        now_us: u64,
+        period_us: u64,
+        debt: u128,
+        cost: u64,
+    ) -> Option<Box<Mark>> {
+        let mark = self.mark.as_ref()?;
+        if debt == 0 || period_us != self.period_us || now_us < self.updated_at_us {
+            return None;
         }
-    }
-
-    #[cold]
-    fn with_mark_of(self, earlier: &Self) -> Self {
-        let has_slowed_down = earlier.rate_rose && self.refill < earlier.refill;
-        if self.period_us != earlier.period_us
-            || self.updated_at_us < earlier.updated_at_us
-            || has_slowed_down
-        {
-            return self;
-        }
-        Self {
-            reserved_since_us: earlier.reserved_since_us,
-            refunded: earlier.refunded,
-            rate_rose: earlier.rate_rose || self.refill > earlier.refill,
-            ..self
-        }
-    }
-
-    /// The same state after a refund. The mark is dropped where its count would overflow.
-    fn counting_refund(self, units: u64) -> Self {
-        let refunded = u64::from(self.refunded).saturating_add(units);
-        match u32::try_from(refunded) {
-            _ if self.reserved_since_us == 0 => self,
-            Ok(refunded) => Self { refunded, ..self },
-            Err(_) => Self {
-                reserved_since_us: 0,
-                refunded: 0,
-                rate_rose: false,
-                ..self
-            },
-        }
-    }
-
-    fn add_mark_to(&self, packed: Packed) -> Packed {
-        let tail = u64::from(self.rate_rose) << 32 | u64::from(self.refunded);
-        packed.marked_with_tail(self.reserved_since_us, tail)
+        mark.after_charge(debt, period_us, cost)
     }
 
     /// The phase of a new key. Even keys that are created within a millisecond get different ones.
@@ -238,10 +201,10 @@ impl BucketState {
         if let Some(low) = self.compact_low()
             && let Some(packed) = Packed::compact(tag, self.updated_at_us, self.period_us, low)
         {
-            return self.add_mark_to(packed);
+            return self.with_mark(packed);
         }
         let (time_us, span_us) = (self.updated_at_us, self.period_us);
-        self.add_mark_to(Packed::wide_with_rate(
+        self.with_mark(Packed::wide_with_rate(
             tag,
             time_us,
             span_us,
@@ -249,6 +212,14 @@ impl BucketState {
             self.debt(),
             self.refill,
         ))
+    }
+
+    #[inline(always)]
+    fn with_mark(&self, packed: Packed) -> Packed {
+        match &self.mark {
+            None => packed,
+            Some(mark) => mark.add_to(packed),
+        }
     }
 
     /// The low bits of the compact form, if it has room for the state. The refill is written with the largest power of ten
@@ -308,86 +279,105 @@ impl AlgorithmState for BucketState {
 
     /// Nothing but the mark tells one debt from another.
     fn mark_reserved(&mut self, now_us: u64) {
-        if self.reserved_since_us == 0 {
-            self.reserved_since_us = now_us;
+        if self.mark.is_none() {
+            let charged = self.units(self.debt());
+            self.mark = Some(Box::new(Mark::new(now_us, charged)));
         }
     }
 
-    fn refund_origin(&self, now_us: u64, origin: &Origin, units: u64) -> (u64, Option<Self>) {
-        match origin {
-            Origin::Bucket(charged) => self.refund_debt(now_us, charged, units),
+    fn refund_charge(&self, now_us: u64, charge: &Charge, units: u64) -> (u64, Option<Self>) {
+        match &charge.origin {
+            Origin::Bucket(debt) => self.refund_debt(now_us, debt, charge.units, units),
             _ => (0, None),
         }
     }
 
     #[inline(always)]
     fn owns_memory(&self) -> bool {
-        false
+        self.mark.is_some()
     }
 
     fn heap_bytes(&self) -> usize {
-        0
+        let bytes = |mark: &Mark| size_of::<Mark>() + mark.heap_bytes();
+        self.mark.as_deref().map_or(0, bytes)
     }
 
-    fn relocate<R: Relocate>(&mut self, _walk: &mut Walk<R>) {}
+    fn relocate<R: Relocate>(&mut self, walk: &mut Walk<R>) {
+        if let Some(mark) = &mut self.mark {
+            walk.allocation(|by| by.value(mark));
+            mark.relocate(walk);
+        }
+    }
 }
 
 impl BucketState {
-    /// Subtracts units from the debt as it was stored, so that the next call drains the rest at its own rate.
+    /// Subtracts units from the debt as it was stored, so that the next call drains the rest at its own rate. The mark does
+    /// not count them: whose units they are is unknown, so they count as drained.
     fn refund_units(&self, now_us: u64, units: u64) -> (u64, Option<Self>) {
         let used = self.units(self.debt_at(now_us));
         let refunded = units.min(used);
         let parts = u128::from(refunded) * u128::from(self.period_us);
-        let left = Self {
+        let left = || Self {
             debt: Parts::new(self.debt().saturating_sub(parts)),
-            ..*self
+            ..self.clone()
         };
-        let left = left.counting_refund(refunded);
-        (refunded, (refunded < used).then_some(left))
+        (refunded, (refunded < used).then(left))
     }
 
     /// The debt that the last charge left.
     pub(in crate::algorithm) fn charged_debt(&self) -> ChargedDebt {
+        let mark = self.mark.as_deref();
         ChargedDebt {
             at_us: self.updated_at_us,
             period_us: self.period_us,
             refill: self.refill,
-            reserved_since_us: self.reserved_since_us,
-            refunded: self.refunded,
+            reserved_since_us: mark.map_or(0, |mark| mark.since_us),
+            charged_until: mark.map_or(0, |mark| mark.charged),
             debt: self.debt(),
         }
     }
 
-    /// Refunds units of an earlier charge: at most as much of the debt from back then as cannot have drained or been
-    /// refunded since. What was refunded may have been charged later, but the state cannot tell.
+    /// Refunds units of an earlier charge of `cost`: at most what has not drained of the debt up to it, and never more than
+    /// the debt that it left, drained at the faster of the rates then and now.
     pub(in crate::algorithm) fn refund_debt(
         &self,
         now_us: u64,
         charged: &ChargedDebt,
+        cost: u64,
         units: u64,
     ) -> (u64, Option<Self>) {
-        let same = self.period_us == charged.period_us
-            && self.reserved_since_us == charged.reserved_since_us;
+        let Some(mark) = &self.mark else {
+            return (0, None);
+        };
+        // An older copy of the key may have been restored, which does not count the charge.
+        let is_counted = self.period_us == charged.period_us
+            && mark.since_us == charged.reserved_since_us
+            && mark.charged >= charged.charged_until;
         // How much has drained is unknown if the clock stepped back.
-        if !same || now_us < self.updated_at_us {
+        if !is_counted || now_us < self.updated_at_us {
             return (0, None);
         }
         let elapsed = now_us.saturating_sub(charged.at_us);
         let fastest = self.refill.max(charged.refill);
         let drained = u128::from(elapsed).saturating_mul(fastest.into());
-        let since = u64::from(self.refunded.saturating_sub(charged.refunded));
-        let gone = drained.saturating_add(self.parts(since));
-        let undrained = charged.debt.saturating_sub(gone);
-        // To the part of a token: what has drained of a unit does not keep the rest of it charged.
         let debt = self.debt_at(now_us);
-        let parts = self.parts(units).min(undrained).min(debt);
-        let left = Self {
-            debt: Parts::new(self.debt() - parts),
-            ..*self
+        let end = charged.charged_until;
+        let undrained = mark.undrained(debt, self.period_us, end);
+        // To the part of a token: what has drained of a unit does not keep the rest of it charged.
+        let parts = self
+            .parts(units)
+            .min(undrained)
+            .min(charged.debt.saturating_sub(drained));
+        let left = || {
+            let whole = to_u64(parts / u128::from(self.period_us));
+            let mark = mark.after_refund(end.saturating_sub(cost), end, whole);
+            Self {
+                debt: Parts::new(self.debt() - parts),
+                mark: Some(Box::new(mark)),
+                ..*self
+            }
         };
-        let refunded = self.units(parts);
-        let left = left.counting_refund(refunded);
-        (refunded, (parts < debt).then_some(left))
+        (self.units(parts), (parts < debt).then(left))
     }
 
     /// The fields for people; BUCKET and LEAK have different names for the rate.
@@ -433,8 +423,7 @@ impl PackedState for BucketState {
         };
         let (expiry_step, expiry_phase) = (grid >> PHASE_BITS, grid & ((1 << PHASE_BITS) - 1));
         // No call leaves a state without debt.
-        let in_range = fields.mark_tail >> 33 == 0
-            && (1..=MAX_COUNT).contains(&refill)
+        let in_range = (1..=MAX_COUNT).contains(&refill)
             && expiry_step < EXPIRY_STEPS_US.len() as u64
             && expiry_phase < EXPIRY_PHASES.into()
             && debt > 0
@@ -449,9 +438,10 @@ impl PackedState for BucketState {
             debt: Parts::new(debt),
             expiry_step: expiry_step as u8,
             expiry_phase: expiry_phase as u8,
-            reserved_since_us: fields.reserved_since_us,
-            refunded: fields.mark_tail as u32,
-            rate_rose: fields.mark_tail >> 32 == 1,
+            mark: match fields.reserved_since_us {
+                0 => None,
+                _ => Some(Box::new(Mark::decode(&fields)?)),
+            },
         })
     }
 }

@@ -7,7 +7,7 @@ use crate::encoding::{Blob, Reader, write_varint};
 use crate::inspect::StateField;
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::Origin;
+use crate::reservation::{Charge, Origin};
 use crate::units::{self, MAX_PERIOD_MS, MAX_TIME_US};
 
 const MAX_PERIOD_US: u64 = MAX_PERIOD_MS * 1000;
@@ -144,13 +144,13 @@ impl AlgorithmState for ExactState {
     fn mark_reserved(&mut self, _now_us: u64) {}
 
     /// Refunds units of their own entry. After a step back of the clock, entries have other times than when they were made.
-    fn refund_origin(
+    fn refund_charge(
         &self,
         now_us: u64,
-        origin: &Origin,
+        charge: &Charge,
         units: u64,
     ) -> (u64, Option<ExactUpdate>) {
-        let Origin::Exact { at_us, window_us } = *origin else {
+        let Origin::Exact { at_us, window_us } = charge.origin else {
             return (0, None);
         };
         let horizon_us = horizon(now_us, self.window_us);

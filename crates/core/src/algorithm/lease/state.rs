@@ -10,7 +10,7 @@ use crate::encoding::{Blob, Reader, write_bytes, write_varint};
 use crate::inspect::{FieldValue, StateField};
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::Origin;
+use crate::reservation::{Charge, Origin};
 use crate::units::{MAX_TIME_US, MAX_USAGE};
 
 /// Who holds how much, as of the last write.
@@ -224,10 +224,10 @@ impl AlgorithmState for LeaseState {
     fn mark_reserved(&mut self, _now_us: u64) {}
 
     /// A lease is not refunded but set: see [`LeaseState::set_lease`].
-    fn refund_origin(
+    fn refund_charge(
         &self,
         _now_us: u64,
-        _origin: &Origin,
+        _charge: &Charge,
         _units: u64,
     ) -> (u64, Option<Self::Refunded>) {
         (0, None)

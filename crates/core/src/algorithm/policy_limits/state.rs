@@ -271,15 +271,22 @@ impl PolicyState {
         let mut updates = vec![RuleUpdate::Keep; self.len()];
         let mut taken = vec![false; self.len()];
         for (number, charge) in charges.iter().enumerate() {
-            // The first state of the same kind that no other charge has taken: a policy may have changed the order.
-            let found = (0..self.len()).find(|&index| {
+            let counts = |&index: &usize| {
                 !taken[index]
                     && self.fixed_cost(index).is_some() == charge.has_fixed_cost()
                     && self
                         .get(index)
                         .as_ref()
                         .is_some_and(|state| charge.is_counted_by(state))
-            });
+            };
+            let own = Some(usize::from(charge.index)).filter(|own| *own < self.len());
+            let found = match own {
+                // It counts nothing any more. Another limit of the same kind must not refund what it did not charge.
+                Some(own) if self.get(own).as_ref().is_none() => None,
+                Some(own) if counts(&own) => Some(own),
+                // A policy may have changed the order: the first of the same kind that no other charge has taken.
+                _ => (0..self.len()).find(counts),
+            };
             let Some(index) = found else {
                 continue;
             };
@@ -379,10 +386,10 @@ impl AlgorithmState for PolicyState {
     }
 
     /// There are several limits: see [`PolicyState::refund_charges`].
-    fn refund_origin(
+    fn refund_charge(
         &self,
         _now_us: u64,
-        _origin: &Origin,
+        _charge: &Charge,
         _units: u64,
     ) -> (u64, Option<PolicyUpdate>) {
         (0, None)

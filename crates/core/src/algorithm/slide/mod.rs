@@ -16,7 +16,7 @@ use crate::encoding::{Fields, Packed};
 use crate::inspect::StateField;
 use crate::refund::RefundRequest;
 use crate::relocate::{Relocate, Walk};
-use crate::reservation::Origin;
+use crate::reservation::{Charge, Origin};
 use crate::units::{self, DurationText};
 use crate::{Error, Scale, syntax};
 
@@ -328,8 +328,8 @@ impl AlgorithmState for SlideState {
     /// The start of a window identifies it, because it is the time of a call.
     fn mark_reserved(&mut self, _now_us: u64) {}
 
-    fn refund_origin(&self, now_us: u64, origin: &Origin, units: u64) -> (u64, Option<Self>) {
-        match (self, origin) {
+    fn refund_charge(&self, now_us: u64, charge: &Charge, units: u64) -> (u64, Option<Self>) {
+        match (self, &charge.origin) {
             (Self::TwoWindows(windows), Origin::Slide(charged)) => {
                 let (refunded, left) = windows.refund_window(now_us, charged, units);
                 (refunded, left.map(Self::TwoWindows))
