@@ -77,7 +77,7 @@ impl Pair {
         let port = self.to.port().to_string();
         let reply: String = self
             .from
-            .run("MIGRATE", &["127.0.0.1", &port, key, "0", "5000"]);
+            .run("MIGRATE", &["127.0.0.1", &port, key, "0", "60000"]);
         assert!(reply == "OK" || reply == "NOKEY", "{key}: {reply}");
     }
 
@@ -441,7 +441,7 @@ fn overrides_of_several_databases_are_not_confused() {
     let port = pair.to.port();
     let moved: String = ask(
         &mut one,
-        &format!("MIGRATE 127.0.0.1 {port} rl:override:{{u}}:{{u}}k 1 5000"),
+        &format!("MIGRATE 127.0.0.1 {port} rl:override:{{u}}:{{u}}k 1 60000"),
     );
     assert_eq!(moved, "OK");
     assert_eq!(verdict(try_ask(&mut one, "RL.CHECK {u}k p")), None);
@@ -462,7 +462,7 @@ impl Drop for Stop<'_> {
 fn ask_on(mut client: Follower, stop: &AtomicBool) -> (u64, u64) {
     let (mut denied, mut again) = (0, 0);
     let deadline = rl_testkit::Deadline::start();
-    while !stop.load(Relaxed) {
+    loop {
         deadline.check("the callers are stopped");
         for n in 0..20 {
             match verdict(client.ask(&format!("RL.CHECK {{u}}{n} p"))) {
@@ -473,8 +473,10 @@ fn ask_on(mut client: Follower, stop: &AtomicBool) -> (u64, u64) {
                 None => again += 1,
             }
         }
+        if stop.load(Relaxed) {
+            return (denied, again);
+        }
     }
-    (denied, again)
 }
 
 fn block_twenty(pair: &Pair) {

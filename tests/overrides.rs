@@ -473,7 +473,7 @@ fn overrides_migrate_with_their_slot_under_load() {
             .arg(to.port())
             .arg("")
             .arg(0)
-            .arg(5000)
+            .arg(60_000)
             .arg("KEYS")
             .arg(&keys);
         assert_eq!(migrate.query::<String>(&mut con).unwrap(), "OK");

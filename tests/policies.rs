@@ -1,7 +1,7 @@
 //! Limits by name: a change applies to the next call, keeps usage, and is part of the dataset.
 
 use std::fs;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
 use redis::{Connection, Value};
@@ -376,6 +376,8 @@ fn a_policy_decides_like_as_many_keys() {
 #[rstest]
 fn no_call_sees_half_of_a_change(server: Server) {
     let stop = AtomicBool::new(false);
+    // How many of the callers have seen enough.
+    let satisfied = AtomicUsize::new(0);
     ask_ok(
         &mut server.connect(),
         "RL.POLICY SET p FIXED 1000000 3650d FIXED 1000001 3649d",
@@ -383,10 +385,11 @@ fn no_call_sees_half_of_a_change(server: Server) {
     thread::scope(|scope| {
         let seen: Vec<_> = (0..3)
             .map(|n| {
-                let (stop, server) = (&stop, &server);
+                let (stop, satisfied, server) = (&stop, &satisfied, &server);
                 scope.spawn(move || {
                     let mut con = server.connect();
                     let (mut calls, mut pairs) = (0, std::collections::HashSet::new());
+                    let mut enough = false;
                     let deadline = Deadline::start();
                     while !stop.load(Relaxed) {
                         deadline.check("the changes end");
@@ -403,13 +406,22 @@ fn no_call_sees_half_of_a_change(server: Server) {
                         assert_eq!((six.0, six.5), (1, 0), "the smaller one decides");
                         calls += 1;
                         pairs.insert(six.1);
+                        if calls > 100 && pairs.len() > 10 && !std::mem::replace(&mut enough, true)
+                        {
+                            satisfied.fetch_add(1, Relaxed);
+                        }
                     }
-                    (calls, pairs.len())
                 })
             })
             .collect();
         let mut con = server.connect();
-        for n in 0..3000 {
+        let deadline = Deadline::start();
+        for n in 0.. {
+            let has_failed = seen.iter().any(|caller| caller.is_finished());
+            if has_failed || n >= 3000 && satisfied.load(Relaxed) == seen.len() {
+                break;
+            }
+            deadline.check("every caller sees changes");
             let least = 1_000_000 + 2 * n;
             if n % 2 == 0 {
                 ask_ok(
@@ -429,11 +441,7 @@ fn no_call_sees_half_of_a_change(server: Server) {
         }
         stop.store(true, Relaxed);
         for thread in seen {
-            let (calls, changes) = thread.join().unwrap();
-            assert!(
-                calls > 100 && changes > 10,
-                "{calls} calls saw {changes} policies"
-            );
+            thread.join().unwrap();
         }
     });
 }
@@ -767,7 +775,7 @@ fn fixed_costs_and_the_costs_of_calls_are_not_confused(server: Server) {
 #[rstest]
 fn two_policies_on_one_key_are_noticed(server: Server) {
     let mut con = server.connect();
-    ask_ok(&mut con, "RL.POLICY SET login FIXED 2 1h");
+    ask_ok(&mut con, "RL.POLICY SET login FIXED 2 3650d");
     ask_ok(&mut con, "RL.POLICY SET search SLIDE 100 1m");
     for _ in 0..3 {
         let _: CheckReply = ask(&mut con, "RL.CHECK k login");
