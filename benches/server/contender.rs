@@ -141,8 +141,14 @@ pub fn incr() -> Contender {
     incr
 }
 
+/// With a value of 16 bytes, like a state of RL.SLIDE.
 pub fn set_ex() -> Contender {
-    Contender::new("SET … EX", "e", "SET", "1 EX 3600", 1)
+    Contender::new("SET … EX", "e", "SET", "0123456789abcdef EX 3600", 1)
+}
+
+/// The cheapest value: servers keep small integers without a string.
+pub fn set_integer_ex() -> Contender {
+    Contender::new("SET … 1 EX", "i", "SET", "1 EX 3600", 1)
 }
 
 pub fn slide() -> Contender {

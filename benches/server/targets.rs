@@ -47,9 +47,11 @@ const fn cpu_ratio(own: &'static str, base: &'static str) -> Ratio {
     }
 }
 
-const SET_EX: [Ratio; 2] = [
+const SET_EX: [Ratio; 4] = [
     ratio("RL.SLIDE", "SET … EX", 0.95),
     ratio("RL.SLIDE … BRIEF", "SET … EX", 1.0),
+    ratio("RL.SLIDE", "SET … 1 EX", 0.95),
+    ratio("RL.SLIDE … BRIEF", "SET … 1 EX", 1.0),
 ];
 
 const SLIDE: [Ratio; 5] = [
@@ -165,6 +167,7 @@ fn measure_server(path: &str, report: &Report) -> (String, Results) {
     eprintln!("  {name}");
     let single = vec![
         with::set_ex(),
+        with::set_integer_ex(),
         with::slide(),
         with::slide_brief(),
         with::bucket(),
