@@ -6,7 +6,7 @@
 //! | wide        | tag 4 (+8), time 60 (µs), extra 24, span 40 (ms), extra 7, low 121: 32 bytes; |
 //! |             | BUCKET and LEAK: rate 64 after it: 40 bytes                                   |
 //! | marked      | tag 4, time 60 (µs) of the mark; then a compact or a wide state               |
-//! |             | BUCKET and LEAK: tag 4, refunds 6, time 54; the state; units charged 64; and  |
+//! |             | BUCKET and LEAK: tag 4, refunds 8, time 52; the state; units charged 64; and  |
 //! |             | for each refund: start 64, length 32, units 32                                |
 //! | sub-windows | tag 4, time 60 (µs); unused 15, width 2, counts 7, span 40 (ms); the counts   |
 //!
@@ -36,10 +36,10 @@ const WIDE_WITH_RATE_LEN: usize = 5;
 pub(super) const INLINE_LEN: usize = 8;
 
 /// The most refunds that the mark of a debt has: see `bucket/mark.rs`.
-pub(crate) const MAX_MARK_PAIRS: usize = 32;
+pub(crate) const MAX_MARK_PAIRS: usize = 128;
 
 /// The bits of a mark's time where their number is written above it.
-pub(crate) const MARK_TIME_BITS: u32 = 54;
+pub(crate) const MARK_TIME_BITS: u32 = 52;
 
 /// `PRECISION 60`.
 const MAX_COUNTS: usize = 61;
