@@ -156,11 +156,16 @@ fn a_corrupt_log_is_refused() {
             false => refused(LOG, &two),
         }
     }
-    // The last entry is in time; those before it may be from before time began, after a clock stepped back.
+    // Entries may be from before 1970, after a clock stepped back to there, but by no more than the longest window.
     read(LOG, &chunk(at(MAX_TIME_US), &[one(0)]));
     refused(LOG, &chunk(at(MAX_TIME_US + 1), &[one(0)]));
-    refused(LOG, &chunk(at(u64::MAX), &[one(0)]));
-    read(LOG, &chunk(at(u64::MAX), &[one(0), one(1)]));
+    let before_1970 = |us: u64| at(us.wrapping_neg());
+    read(LOG, &chunk(before_1970(MAX_PERIOD_MS * 1000), &[one(0)]));
+    refused(
+        LOG,
+        &chunk(before_1970(MAX_PERIOD_MS * 1000 + 1), &[one(0)]),
+    );
+    read(LOG, &chunk(before_1970(1), &[one(0), one(1)]));
     // A moment beyond all numbers.
     refused(LOG, &chunk(at(i64::MAX as u64), &[one(0), one(1)]));
 }

@@ -65,6 +65,20 @@ proptest! {
 }
 
 #[test]
+fn a_log_from_before_1970_is_copied() {
+    let limit = exact(10, 1000);
+    let mut key = Key::default();
+    for (now_us, cost) in [(NOW, 4), (NOW + 1, 1)] {
+        key.store(&limit, now_us, cost, rl_core::Mode::Check);
+    }
+    key.store(&limit, 0, 1, rl_core::Mode::Check);
+    let back = key.0.as_ref().unwrap().refund(0, 2).unwrap();
+    key.take(back.update.unwrap());
+    assert_eq!(copy(&key).0, key.0);
+    assert_eq!(key.remaining(&limit, 0), 6);
+}
+
+#[test]
 fn a_copy_of_a_long_log_drops_the_same_chunks_at_the_same_time() {
     let limit = exact(100_000, 1000);
     let (mut primary, mut replica) = (Key::default(), Key::default());

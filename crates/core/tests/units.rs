@@ -13,7 +13,7 @@ fn the_range_of_every_quantity_stays_as_it_is() {
     assert_eq!(MAX_PERIOD_MS, 315_360_000_000);
     assert_eq!(MAX_TIME_US, 1_152_921_504_606_846_975);
     assert_eq!(MAX_JSON_LEN, 16_777_216);
-    assert_eq!(MAX_PACKED_LEN, 71);
+    assert_eq!(MAX_PACKED_LEN, 263);
     assert_eq!(MINUTE_US, 60_000_000);
 }
 

@@ -200,7 +200,8 @@ impl BoxedState for ExactState {
             log: Log::read(&mut from)?,
         };
         let last_us = state.log.last_us().ok_or(Error::DamagedState)?;
-        if !(0..=MAX_TIME_US as i64).contains(&last_us) {
+        // Near 1970, a step back of the clock moves entries to before it.
+        if !(-(MAX_PERIOD_US as i64)..=MAX_TIME_US as i64).contains(&last_us) {
             return Err(Error::DamagedState);
         }
         from.finish(state)
